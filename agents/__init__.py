@@ -1,0 +1,1 @@
+"""Learned controllers: training with stable-baselines3, and the folders they are saved in."""

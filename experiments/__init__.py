@@ -1,0 +1,1 @@
+"""The command line, comparisons and their statistics, reports and benchmarks."""

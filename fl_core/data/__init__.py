@@ -1,0 +1,1 @@
+"""Datasets, partitions over clients, and per-client index tables."""

@@ -1,0 +1,1 @@
+"""Hand-coded controllers; each speaks the `predict` of stable-baselines3."""
