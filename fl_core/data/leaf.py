@@ -1,0 +1,88 @@
+"""FEMNIST as LEAF writes it: JSON files of writers, each with images of 28x28 grey values in 0..1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fl_core.data.samples import NotObtained, Samples, checked, reading, unusable
+from fl_core.files import read_json
+
+FOLDER = "femnist"
+SIDE = 28
+Writer = tuple[np.ndarray, np.ndarray]
+"""Images uint8 [n, 784] and labels int64 [n] of one writer."""
+
+
+def femnist_present(root: Path) -> bool:
+    """Whether both folders hold at least one JSON file."""
+    return all(_json_files(root, part) for part in ("train", "test"))
+
+
+def load_femnist(root: Path, classes: int) -> Samples:
+    """Read root/femnist/{train,test}/*.json whole; writers, in alphabetical order, are the groups.
+
+    Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings".
+
+    Raises:
+        NotObtained: a folder is missing or empty.
+        InputError: a file is not what LEAF writes; the sentence names it.
+    """
+    if not femnist_present(root):
+        raise NotObtained(f"its folders '{FOLDER}/train' and '{FOLDER}/test' do not both hold JSON files")
+    train, test = (_read_part(root, part, classes) for part in ("train", "test"))
+    groups = np.repeat(np.arange(len(train)), [len(labels) for _, labels in train])
+    path = root / FOLDER
+    return Samples(
+        *checked(*_stack(train), classes, path / "train"),
+        *checked(*_stack(test), classes, path / "test"),
+        train_groups=torch.from_numpy(groups),
+    )
+
+
+def _json_files(root: Path, part: str) -> list[Path]:
+    return sorted((root / FOLDER / part).glob("*.json"))
+
+
+def _read_part(root: Path, part: str, classes: int) -> list[Writer]:
+    """The writers of all files of one folder, sorted by name."""
+    writers: dict[str, Writer] = {}
+    for path in _json_files(root, part):
+        for name, writer in _read_file(path, classes).items():
+            if name in writers:
+                raise unusable(path, f"writer '{name}' is in another file too")
+            writers[name] = writer
+    return [writers[name] for name in sorted(writers)]
+
+
+def _read_file(path: Path, classes: int) -> dict[str, Writer]:
+    with reading(path):
+        content = read_json(path)
+        users, counts, data = content["users"], content["num_samples"], content["user_data"]
+        if not (len(users) == len(counts) == len(data)):
+            raise ValueError("users, num_samples and user_data differ in length")
+        return {str(user): _writer(data[user], count, classes) for user, count in zip(users, counts, strict=True)}
+
+
+def _writer(data: Any, count: Any, classes: int) -> Writer:
+    """Validate one writer's samples. Raises ValueError with the reason."""
+    x, y = np.asarray(data["x"]), np.asarray(data["y"])
+    if x.shape != (count, SIDE * SIDE) or y.shape != (count,):
+        raise ValueError(f"a writer of {count} samples has x of shape {x.shape} and y of shape {y.shape}")
+    if count == 0:
+        return np.empty((0, SIDE * SIDE), np.uint8), np.empty(0, np.int64)
+    if x.dtype.kind not in "iuf" or not bool(((x >= 0) & (x <= 1)).all()):
+        raise ValueError("x has values that are not numbers in 0..1")
+    if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes:
+        raise ValueError(f"y has values that are not whole numbers in 0..{classes - 1}")
+    return np.rint(x * 255).astype(np.uint8), y.astype(np.int64)
+
+
+def _stack(writers: list[Writer]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images uint8 [n, 1, 28, 28] and labels int64 [n] of all writers."""
+    images = np.concatenate([np.empty((0, SIDE * SIDE), np.uint8), *(images for images, _ in writers)])
+    labels = np.concatenate([np.empty(0, np.int64), *(labels for _, labels in writers)])
+    return torch.from_numpy(images.reshape(-1, 1, SIDE, SIDE)), torch.from_numpy(labels)

@@ -1,0 +1,91 @@
+"""What a loader hands over, and the one sentence it hands over instead when a file is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_core.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The training and the pooled test samples of a dataset, on the CPU.
+
+    Images are uint8 [n, channels, height, width], labels int64 [n] in 0..classes-1; `train_groups` (int64 [n]) names
+    the natural client, the writer, of each training sample.
+    """
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    train_groups: Tensor | None = None
+
+
+class NotObtained(Exception):
+    """The dataset's files are not there and could not be fetched; the message is the reason, without a full stop."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, for quoting inside a sentence."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".:")[:160] if lines else type(error).__name__
+
+
+def unusable(path: Path, reason: str) -> InputError:
+    """The error for a file or folder that is there but is damaged, or cannot be read."""
+    return InputError(f"The file '{path}' cannot be used ({reason}); put a whole one in its place.")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever a parser raises on a damaged file into one sentence that names the file.
+
+    Parsers of third parties answer a damaged file with anything from AssertionError to zlib.error, so the net is wide.
+    """
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except OSError as error:
+        raise unusable(path, error.strerror or first_line(error)) from error
+    except Exception as error:
+        raise unusable(path, first_line(error)) from error
+
+
+def checked(images: Tensor, labels: Tensor, classes: int, path: Path) -> tuple[Tensor, Tensor]:
+    """Images and labels as they came in, once they are known to be what `Samples` promises.
+
+    Raises:
+        InputError: naming `path`, if they are empty, differ in length, or a label is out of range.
+    """
+    shape = tuple(images.shape)
+    if images.dtype != torch.uint8 or images.ndim != 4 or 0 in shape:
+        raise unusable(path, f"its images are {images.dtype} of shape {shape}")
+    if labels.shape != images.shape[:1]:
+        raise unusable(path, f"there are {len(images)} images but {labels.numel()} labels")
+    if labels.dtype != torch.int64 or int(labels.min()) < 0 or int(labels.max()) >= classes:
+        raise unusable(path, f"its labels are {int(labels.min())}..{int(labels.max())}, not 0..{classes - 1}")
+    return images.contiguous(), labels
+
+
+def stratified_split(images: np.ndarray, labels: np.ndarray) -> Samples:
+    """A fixed split, 20 % of every class for testing, of a dataset that comes without one.
+
+    Args:
+        images: uint8 [n, height, width].
+        labels: integer [n].
+    """
+    from sklearn.model_selection import train_test_split
+
+    train, test = train_test_split(np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0)
+    pixels = torch.from_numpy(np.ascontiguousarray(images)).unsqueeze(1)
+    classes = torch.from_numpy(labels.astype(np.int64))
+    return Samples(pixels[train], classes[train], pixels[test], classes[test])

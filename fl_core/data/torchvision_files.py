@@ -1,0 +1,113 @@
+"""The files of a torchvision dataset under a root: are they there, and if not, fetch them whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fl_core.data.samples import NotObtained, first_line, unusable
+from fl_core.errors import InputError
+
+SOCKET_TIMEOUT = 10.0
+"""Seconds a download may stay silent; a machine without a network answers at once."""
+
+
+@dataclass(frozen=True)
+class TorchvisionFiles:
+    """Which files a torchvision dataset class reads under its root, and how it gets them."""
+
+    needed: tuple[str, ...]
+    """Paths under the root; each may also lie there gzipped (`.gz`)."""
+    download: Callable[[str], object]
+    """Has torchvision fetch, verify and unpack everything into the given root."""
+    archives: tuple[str, ...] = ()
+    """Paths under the root of what torchvision downloads and unpacks; used from there when the user put them there."""
+    archive_md5s: Callable[[], list[str]] = list
+    """Their published checksums."""
+
+    def find(self, root: Path, path: str) -> Path | None:
+        """The file itself or its gzipped form, or None."""
+        plain = root / path
+        gzipped = plain.with_name(plain.name + ".gz")
+        return next((file for file in (plain, gzipped) if file.is_file()), None)
+
+    def complete(self, root: Path) -> bool:
+        """Whether every needed file is there (its content is not looked at)."""
+        return all(self.find(root, path) for path in self.needed)
+
+    def present(self, root: Path) -> bool:
+        """Whether no download is needed."""
+        return self.complete(root) or (bool(self.archives) and all((root / path).is_file() for path in self.archives))
+
+    def obtain(self, root: Path) -> None:
+        """Make the files complete: from the archives that lie in the root, else by downloading.
+
+        Everything is fetched into a folder of its own inside the root and moved out once torchvision has verified
+        it, so an interrupted download leaves nothing that a later call takes for the dataset.
+
+        Raises:
+            NotObtained: the files are missing and cannot be downloaded.
+            InputError: an archive in the root is damaged.
+        """
+        if self.complete(root):
+            return
+        staging = self._staging_folder(root)
+        try:
+            self._link_archives(root, staging)
+            with _short_socket_timeout():
+                self.download(str(staging))
+            _move_files(staging, root)
+        except InputError:
+            raise
+        except Exception as error:  # torchvision, urllib, zipfile and tarfile each have their own
+            raise NotObtained(f"it could not be downloaded ({first_line(error)})") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        if not self.complete(root):
+            raise NotObtained("what was downloaded lacks some of its files")
+
+    def _staging_folder(self, root: Path) -> Path:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=".download-", dir=root))
+        except OSError as error:
+            raise NotObtained(f"that folder cannot be written to ({error.strerror or error})") from error
+
+    def _link_archives(self, root: Path, staging: Path) -> None:
+        """Let torchvision find the verified archives of the root, so that it need not download them."""
+        from torchvision.datasets.utils import check_integrity
+
+        for path, md5 in zip(self.archives, self.archive_md5s(), strict=True):
+            archive = root / path
+            if not archive.is_file():
+                continue
+            if not check_integrity(archive, md5):
+                raise unusable(archive, "its md5 checksum is not the published one")
+            link = staging / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(archive.resolve())
+
+
+def _move_files(staging: Path, root: Path) -> None:
+    for file in sorted(staging.rglob("*")):
+        if file.is_file() and not file.is_symlink():
+            target = root / file.relative_to(staging)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, target)
+
+
+@contextmanager
+def _short_socket_timeout() -> Iterator[None]:
+    """torchvision passes no timeout to urllib, so the process-wide default is lowered during the download."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SOCKET_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
