@@ -28,7 +28,9 @@ def stream_seed(seed: int, stream: str, round_index: int = 0) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def torch_generator(seed: int, stream: str, round_index: int = 0, device: torch.device | str = "cpu") -> torch.Generator:
+def torch_generator(
+    seed: int, stream: str, round_index: int = 0, device: torch.device | str = "cpu"
+) -> torch.Generator:
     """A torch generator for one draw of one stream on the given device."""
     return torch.Generator(device=device).manual_seed(stream_seed(seed, stream, round_index))
 

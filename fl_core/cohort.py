@@ -1,0 +1,74 @@
+"""Who takes part in a round, drawn on the CPU from public settings before any data is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl_core.config import FederationConfig
+from fl_core.rounds import BoolArray
+from fl_core.streams import numpy_generator
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of a round over all runs: row i is client `client[i]` of run `run[i]`, at `place[i]` of its cohort.
+
+    Attributes:
+        run, client, place: int64 `[rows]` on the device.
+        sizes: clients per run `[runs]`, on the CPU.
+    """
+
+    run: Tensor
+    client: Tensor
+    place: Tensor
+    sizes: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        """The largest cohort of the batch, at least 1: tensors `[runs, width, ...]` hold every cohort."""
+        return max(1, int(self.sizes.max(initial=0)))
+
+    def scatter(self, rows: Tensor) -> Tensor:
+        """Values `[rows, ...]` as `[runs, width, ...]`, zero where a run has no further client."""
+        padded = rows.new_zeros(len(self.sizes), self.width, *rows.shape[1:])
+        padded[self.run, self.place] = rows
+        return padded
+
+    def present(self) -> Tensor:
+        """Mask `[runs, width]` (bool) of the places that a client takes."""
+        return self.scatter(torch.ones_like(self.run, dtype=torch.bool))
+
+
+def draw_cohort(
+    config: FederationConfig,
+    seeds: Sequence[int],
+    rounds: NDArray[np.int64],
+    ran: BoolArray,
+    device: torch.device,
+) -> Cohort:
+    """Draw the cohort of every run that takes part; the others get an empty one.
+
+    `poisson` draws every client independently, and an empty cohort stays empty; `fixed` draws equally many.
+    """
+    members = [
+        _members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)
+        for seed, index, takes_part in zip(seeds, rounds, ran, strict=True)
+    ]
+    sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
+    run = np.repeat(np.arange(len(members)), sizes)
+    place = np.concatenate([np.arange(size) for size in sizes])
+    columns = [torch.from_numpy(column.astype(np.int64)).to(device) for column in (run, np.concatenate(members), place)]
+    return Cohort(*columns, sizes=sizes)
+
+
+def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
+    random = numpy_generator(seed, "cohort", round_index)
+    if config.sampling == "poisson":
+        return np.flatnonzero(random.random(config.clients) < config.sampling_rate)
+    return np.sort(random.permutation(config.clients)[: int(config.cohort)])

@@ -1,0 +1,162 @@
+"""What a federation is made of: the settings that all its runs share, and those that each run has to itself."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from fl_core.errors import InputError, require, require_count, require_positive, unknown_name
+from fl_core.executors import EXECUTORS
+from fl_core.optimizers import Optimizer
+from fl_core.privacy.mechanism import check_placement
+from fl_core.recipes.catalog import find_method
+
+SAMPLINGS = {
+    "poisson": "each client takes part independently with the sampling rate",
+    "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
+}
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """Settings that all runs of a batch share. Every field is checked when the object is made."""
+
+    dataset: str = "digits"
+    """Dataset by name (`dpilot list datasets`)."""
+    model: str = "mlp"
+    """Model by name (`dpilot list models`)."""
+    method: str = "dp-fedavg"
+    """Method by name (`dpilot list methods`)."""
+    clients: int = 50
+    """Number of clients N."""
+    partition: str = "shards(3)"
+    """How the samples are spread over the clients: iid, dirichlet(alpha), shards(s), classes(s), label_skew(fraction)
+    or natural."""
+    test_fraction: float = 0.2
+    """Share of each client's samples held out to test its personal model, in (0, 1)."""
+    sampling: str = "poisson"
+    """How a round's cohort is drawn: poisson or fixed."""
+    sampling_rate: float = 1.0
+    """Expected share q of the clients in a round, in (0, 1]."""
+    rounds: int = 40
+    """Number of communication rounds T."""
+    local_steps: int = 4
+    """Minibatches a client trains on per round (used unless local_epochs is above 0)."""
+    local_epochs: float = 0.0
+    """Passes over its samples a client trains for per round; 0 leaves the length to local_steps."""
+    batch_size: int = 16
+    """Samples per minibatch."""
+    optimizer: str = "sgd"
+    """Local optimizer: sgd or adam."""
+    learning_rate: float = 0.4
+    """Local learning rate."""
+    momentum: float = 0.0
+    """Momentum of the local SGD, in [0, 1)."""
+    weight_decay: float = 0.0
+    """Weight decay of the local optimizer."""
+    epsilon: float = 7.5
+    """Privacy budget epsilon (client level, add/remove); inf trains without noise."""
+    delta: float = 1e-5
+    """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
+    placement: str = "central"
+    """Who adds the noise: central, distributed or local."""
+    telemetry_share: float = 0.0
+    """Share of each round's privacy spent on releasing the noised share of unclipped clients, in [0, 1)."""
+    evaluation_samples: int = 0
+    """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
+    executor: str = "auto"
+    """Who runs the local training: vectorized, sequential or auto (times both once)."""
+    memory_limit_mib: int = 0
+    """Memory for stacked clients in MiB; 0 takes 512 on a CPU and 8192 on CUDA."""
+    device: str = "auto"
+    """Where everything runs: auto, cpu or cuda."""
+    data_root: str = ""
+    """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
+
+    def __post_init__(self) -> None:
+        find_method(self.method)
+        check_placement(self.placement)
+        for field, allowed in (("sampling", SAMPLINGS), ("executor", EXECUTORS), ("device", ("auto", "cpu", "cuda"))):
+            if getattr(self, field) not in allowed:
+                raise unknown_name(field, getattr(self, field), allowed)
+        for field in ("clients", "rounds", "batch_size", "local_steps"):
+            require_count(field, getattr(self, field))
+        for field in ("evaluation_samples", "memory_limit_mib"):
+            require_count(field, getattr(self, field), least=0)
+        for field in ("sampling_rate", "learning_rate"):
+            require_positive(field, getattr(self, field))
+        require(self.sampling_rate <= 1, f"sampling_rate is {self.sampling_rate}, but it must lie in (0, 1].")
+        require(0 < self.test_fraction < 1, f"test_fraction is {self.test_fraction}, but it must lie in (0, 1).")
+        require(
+            0 <= self.local_epochs < math.inf,
+            f"local_epochs is {self.local_epochs}, but it must be a finite number of at least 0.",
+        )
+        require(0 <= self.telemetry_share < 1, f"telemetry_share is {self.telemetry_share}, but it must lie in [0, 1).")
+        check_budget(self.epsilon, self.delta, self.clients)
+        self.local_optimizer()
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
+        recipe = find_method(self.method)
+        if recipe.releases and not recipe.mechanism.private:
+            require(
+                self.epsilon == math.inf,
+                f"epsilon is {self.epsilon}, but method '{self.method}' adds no noise and certifies none; "
+                "set epsilon to inf.",
+            )
+
+    def local_optimizer(self) -> Optimizer:
+        """The local optimizer's settings."""
+        return Optimizer(self.optimizer, self.momentum, self.weight_decay)
+
+    def resolve_device(self) -> torch.device:
+        """The device that `auto` stands for here."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    @property
+    def cohort(self) -> float:
+        """Expected number of clients per round: qN, or the fixed number."""
+        expected = self.sampling_rate * self.clients
+        return expected if self.sampling == "poisson" else float(max(1, round(expected)))
+
+    @property
+    def accounting_rate(self) -> float:
+        """Sampling rate the ledger may amplify with.
+
+        A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part.
+        """
+        return self.sampling_rate if self.sampling == "poisson" and self.placement != "local" else 1.0
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What one run of a batch has to itself; None takes the value of the `FederationConfig`."""
+
+    seed: int
+    epsilon: float | None = None
+    partition: str | None = None
+    learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        require_count("seed", self.seed, least=0)
+        if self.learning_rate is not None:
+            require_positive("learning_rate", self.learning_rate)
+
+
+def check_budget(epsilon: float, delta: float, clients: int) -> None:
+    """Refuse an impossible budget; warn of a delta that promises little."""
+    require(
+        isinstance(epsilon, (int, float)) and epsilon > 0,
+        f"epsilon is {epsilon}, but it must be above 0 (inf trains without noise).",
+    )
+    require(isinstance(delta, float) and 0 < delta < 1, f"delta is {delta}, but it must lie in (0, 1).")
+    if math.isfinite(epsilon) and delta >= 1 / clients:
+        warnings.warn(
+            f"delta is {delta}, at or above 1/clients = {1 / clients:.3g}: "
+            "such a guarantee allows publishing a whole client now and then.",
+            stacklevel=2,
+        )

@@ -1,0 +1,66 @@
+"""Accuracy and loss of the server's models and of the clients' own models."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fl_core.data.datasets import Dataset
+from fl_core.executors import Executor, Images
+from fl_core.local_data import ClientTables
+
+SUBSET_SEED = 0
+
+
+class Evaluation:
+    """Scores models on the pooled test set and on the clients' hold-outs."""
+
+    def __init__(self, executor: Executor, dataset: Dataset, samples: int):
+        """Choose the test images: all, or a fixed random subset of `samples`."""
+        self._executor = executor
+        self._train = Images(dataset.train_images, dataset.train_labels, dataset.scale)
+        self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale)
+        index = torch.arange(len(self._test))
+        if 0 < samples < len(index):
+            index = torch.randperm(len(index), generator=torch.Generator().manual_seed(SUBSET_SEED))[:samples]
+        self._index = index.to(dataset.test_images.device).unsqueeze(0)
+
+    def pooled(self, models: Tensor) -> dict[str, Tensor]:
+        """Figures `[runs]` of the server models `[runs, size]` on the pooled test set."""
+        hits, losses = self._executor.score(models, self._index, self._test)
+        return {"global_accuracy": hits.mean(-1), "global_loss": losses.mean(-1)}
+
+    def personal(self, models: Tensor, tables: ClientTables) -> dict[str, Tensor]:
+        """Figures `[runs]` of each client's model on its own hold-out.
+
+        Args:
+            models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
+            tables: the clients' index tables.
+        """
+        runs, clients, longest = tables.test.shape
+        if models.dim() == 2:
+            scores = self._executor.score(models, tables.test.view(runs, -1), self._train)
+        else:
+            scores = self._executor.score(models.flatten(0, 1), tables.test.flatten(0, 1), self._train)
+        counted = torch.arange(longest, device=models.device) < tables.test_count.unsqueeze(-1)
+        accuracy, loss = (
+            torch.where(counted, score.view(runs, clients, longest), 0.0).sum(-1) / tables.test_count
+            for score in scores
+        )
+        return {
+            "personal_accuracy": accuracy.mean(-1),
+            "personal_accuracy_spread": accuracy.std(-1, correction=0),
+            "personal_loss": loss.mean(-1),
+            "personal_loss_spread": loss.std(-1, correction=0),
+            "trimmed_accuracy": trimmed_mean(accuracy),
+            "trimmed_loss": trimmed_mean(loss),
+        }
+
+
+def trimmed_mean(values: Tensor) -> Tensor:
+    """Mean of the clients between the 10th and the 80th percentile `[runs]`, of `[runs, clients]` (ACDP-pFSD, sec. 4)."""
+    clients = values.shape[-1]
+    first, last = math.floor(0.1 * clients), max(1, math.floor(0.8 * clients))
+    return values.sort(-1).values[..., first:last].mean(-1)

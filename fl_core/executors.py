@@ -1,0 +1,351 @@
+"""Who runs the local training: all clients stacked in one tensor program, or one after the other.
+
+Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most of
+autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
+runs) and wins where a client's step is too small to fill the processor; `sequential` keeps the channels-last layout
+that convolutions like and wins on larger ones. They agree to float tolerance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+
+from fl_core.errors import unknown_name
+from fl_core.models import Model
+from fl_core.optimizers import Optimizer, OptimizerState
+from fl_core.recipes.objective import Context, Phase, Update
+
+EXECUTORS = ("auto", "vectorized", "sequential")
+DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
+EVALUATION_BATCH = 500
+_TIMING_REPEATS = 3
+
+Program = Callable[..., tuple[Tensor, Tensor]]
+"""Gradients and losses from (parameters, images, labels, context)."""
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """Local training of n clients, each row one client of one run.
+
+    Attributes:
+        parameters: where each starts `[n, size]`.
+        phases: what they do.
+        batches: per phase, indices into the training images `[n, steps, batch]`.
+        active: per phase, whether a client still works at a step `[n, steps]` (bool), or None where all do.
+        context: tensors of each client `[n, ...]` for its loss.
+        learning_rate: `[n]`.
+        optimizer: settings of the local optimizer.
+        rows_vary: whether n changes from round to round, so that programs should be shared between near sizes.
+    """
+
+    parameters: Tensor
+    phases: tuple[Phase, ...]
+    batches: tuple[Tensor, ...]
+    active: tuple[Tensor | None, ...]
+    context: dict[str, Tensor]
+    learning_rate: Tensor
+    optimizer: Optimizer
+    rows_vary: bool = False
+
+
+class Images:
+    """A labelled image set that stays uint8 on its device until a minibatch is read."""
+
+    def __init__(self, images: Tensor, labels: Tensor, scale: float):
+        self._images, self._labels, self._scale = images, labels, scale
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
+        return self._images[index].to(torch.float32).div_(self._scale), self._labels[index]
+
+
+class Executor:
+    """Runs local training and evaluation of a model, by one of `EXECUTORS`.
+
+    Attributes:
+        choice: how the training is run, and where `auto` measured it, with the measurement.
+    """
+
+    def __init__(self, model: Model, kind: str = "auto", memory_limit: int = 0):
+        """Prepare an executor.
+
+        Args:
+            model: the network.
+            kind: `vectorized`, `sequential`, or `auto` to time both on the first shapes met.
+            memory_limit: bytes that a chunk of stacked clients may take, about; 0 takes the device's default.
+        """
+        if kind not in EXECUTORS:
+            raise unknown_name("executor", kind, EXECUTORS)
+        self._model = model
+        self._kind = kind
+        self._memory_limit = memory_limit
+        self.choice = "not run yet" if kind == "auto" else f"{kind} (as asked)"
+
+    def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
+        """Run the phases.
+
+        Returns:
+            The trained parameters `[n, size]` and each client's mean training loss `[n]`.
+        """
+        count = len(work.parameters)
+        if count == 0:
+            return work.parameters, work.parameters.new_zeros(0)
+        if self._kind == "auto":
+            self._kind, self.choice = _measure(self._model, work, images, self._limit(work))
+        if self._kind == "sequential":
+            return _by_chunks(self._model, work, images, 1)
+        return _by_chunks(self._model, work, images, chunk_size(self._model, work, self._limit(work)))
+
+    def score(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """How n models do on images.
+
+        Args:
+            parameters: `[n, size]`.
+            index: positions of each model's images `[n, length]`, or `[1, length]` where all share them.
+            images: where the positions point.
+
+        Returns:
+            Hits (1 where the prediction is right) and cross-entropies, `[n, length]` each.
+        """
+        score = self._score_stacked if self._kind == "vectorized" and len(parameters) > 1 else self._score_rows
+        pieces = [score(parameters, piece, images) for piece in index.split(EVALUATION_BATCH, dim=1)]
+        hits, losses = zip(*pieces, strict=True)
+        return torch.cat(hits, dim=1), torch.cat(losses, dim=1)
+
+    def _limit(self, work: LocalWork) -> int:
+        return self._memory_limit or DEFAULT_MEMORY_LIMIT[work.parameters.device.type]
+
+    @torch.no_grad()
+    def _score_rows(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """Hits and losses `[n, length]`, one model at a time."""
+        shared = images.read(index[0]) if len(index) == 1 else None
+        scores = []
+        for row, model in enumerate(parameters):
+            inputs, labels = shared if shared is not None else images.read(index[row])
+            logits = self._model.logits(model, inputs, channels_last=inputs.device.type == "cpu")
+            scores.append((_hits(logits, labels), functional.cross_entropy(logits, labels, reduction="none")))
+        hits, losses = zip(*scores, strict=True)
+        return torch.stack(hits), torch.stack(losses)
+
+    @torch.no_grad()
+    def _score_stacked(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """Hits and losses `[n, length]`, stacked models in chunks that fit the memory limit."""
+        limit = self._memory_limit or DEFAULT_MEMORY_LIMIT[parameters.device.type]
+        per_model = 4 * (self._model.size + index.shape[1] * self._model.activations)
+        chunk = max(1, limit // per_model)
+        if len(index) == 1:
+            inputs, labels = images.read(index[0])
+            logits = torch.cat(
+                [vmap(self._model.logits, (0, None))(models, inputs) for models in parameters.split(chunk)]
+            )
+            labels = labels.expand(len(parameters), -1)
+        else:
+            pieces = []
+            for models, positions in zip(parameters.split(chunk), index.split(chunk), strict=True):
+                pieces.append(vmap(self._model.logits)(models, images.read(positions)[0]))
+            logits, labels = torch.cat(pieces), images.read(index)[1]
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return _hits(logits, labels), losses.view(labels.shape)
+
+
+def _hits(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.argmax(-1) == labels).to(torch.float32)
+
+
+def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
+    """Rows that are stacked at a time: as many as the limit holds, in chunks of equal size.
+
+    A row needs its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
+    """
+    count = len(work.parameters)
+    batch = max(batches.shape[2] for batches in work.batches)
+    per_row = 4 * (6 * model.size + 3 * batch * model.activations)
+    most = max(1, memory_limit // per_row)
+    if work.rows_vary:
+        return min(most, _round_up(count))
+    return -(-count // -(-count // most))
+
+
+def _round_up(count: int) -> int:
+    """The next of four sizes per octave, so that cohorts of varying size share a few programs."""
+    grain = max(1, 1 << max(0, count.bit_length() - 3))
+    return -(-count // grain) * grain
+
+
+def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tuple[Tensor, Tensor]:
+    """Train `size` rows at a time; the last chunk is padded by repeating rows, whose results are dropped."""
+    count = len(work.parameters)
+    results = []
+    for start in range(0, count, size):
+        rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
+        results.append(_train_chunk(model, _take(work, rows), images))
+    parameters, losses = zip(*results, strict=True)
+    return torch.cat(parameters)[:count], torch.cat(losses)[:count]
+
+
+def _take(work: LocalWork, rows: Tensor) -> LocalWork:
+    """The work of some rows."""
+    return LocalWork(
+        parameters=work.parameters[rows],
+        phases=work.phases,
+        batches=tuple(batches[rows] for batches in work.batches),
+        active=tuple(None if active is None else active[rows] for active in work.active),
+        context={name: value[rows] for name, value in work.context.items()},
+        learning_rate=work.learning_rate[rows],
+        optimizer=work.optimizer,
+    )
+
+
+@torch.no_grad()
+def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
+    """The local training itself, for rows that fit into memory together."""
+    parameters = work.parameters
+    rate = work.learning_rate.unsqueeze(-1)
+    losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
+    for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
+        spans = [model.span(update.trains).slice for update in phase.updates]
+        states = [OptimizerState(work.optimizer) for _ in phase.updates]
+        for step in range(batches.shape[1]):
+            inputs, labels = images.read(batches[:, step])
+            works = None if active is None else active[:, step]
+            for update, span, state in zip(phase.updates, spans, states, strict=True):
+                gradient, loss = _program(model, update, parameters, inputs, labels, work.context)
+                trained = state.apply(parameters[:, span], gradient, rate)
+                parameters = _replace(parameters, span, trained, works)
+            share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
+            losses, weights = losses + share * loss, weights + share
+    return parameters, losses / weights.clamp_min(1)
+
+
+def _replace(parameters: Tensor, span: slice, trained: Tensor, works: Tensor | None) -> Tensor:
+    """Parameters with the trained stretch in place, for the rows that still work."""
+    if works is not None:
+        trained = torch.where(works.unsqueeze(-1), trained, parameters[:, span])
+    if trained.shape == parameters.shape:
+        return trained
+    return torch.cat([parameters[:, : span.start], trained, parameters[:, span.stop :]], dim=1)
+
+
+_programs: dict[tuple[object, ...], Program] = {}
+
+
+def _program(
+    model: Model, update: Update, parameters: Tensor, images: Tensor, labels: Tensor, context: dict[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the trained stretch `[n, stretch]` and losses `[n]` by the traced program of these shapes."""
+    shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
+    network = (model.name, model.shape, model.classes)
+    key = (network, update, images.shape, parameters.device, torch.get_num_threads(), shapes)
+    if key not in _programs:
+        stacked = len(parameters) > 1
+        function = _stacked_gradient(model, update) if stacked else _single_gradient(model, update)
+        _programs[key] = make_fx(function)(parameters, images, labels, context)
+    return _programs[key](parameters, images, labels, context)
+
+
+def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The trained stretch as a leaf of autograd, and the function that puts it back among the rest."""
+    span = model.span(update.trains).slice
+    before, after = parameters[..., : span.start].detach(), parameters[..., span.stop :].detach()
+    leaf = parameters[..., span].detach().requires_grad_()
+
+    def join(trained: Tensor) -> Tensor:
+        pieces = [piece for piece in (before, trained, after) if piece.shape[-1]]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+    return leaf, join
+
+
+def _single_gradient(model: Model, update: Update) -> Program:
+    """One client: leading dimensions of 1 are dropped, images go channels-last on the CPU."""
+
+    def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        channels_last = images.device.type == "cpu"
+        leaf, join = _split(model, update, parameters[0])
+
+        def forward(values: Tensor, inputs: Tensor) -> Tensor:
+            return model.logits(values, inputs, channels_last)
+
+        with torch.enable_grad():
+            own = {name: value[0] for name, value in context.items()}
+            loss = update.loss(forward, join(leaf), images[0], labels[0], own)
+            (result,) = torch.autograd.grad(loss, leaf)
+        return result.unsqueeze(0), loss.detach().unsqueeze(0)
+
+    return gradient
+
+
+def _stacked_gradient(model: Model, update: Update) -> Program:
+    """All clients at once: autograd stays outside the map, which is cheaper than mapping a gradient."""
+
+    def loss_of(values: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
+        return update.loss(model.logits, values, images, labels, context)
+
+    def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        leaf, join = _split(model, update, parameters)
+        with torch.enable_grad():
+            losses = vmap(loss_of)(join(leaf), images, labels, context)
+            (result,) = torch.autograd.grad(losses.sum(), leaf)
+        return result, losses.detach()
+
+    return gradient
+
+
+_measurements: dict[tuple[object, ...], tuple[str, str]] = {}
+
+
+def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -> tuple[str, str]:
+    """Time a step of each executor on the real shapes; remembered for the process, so that equal runs choose alike."""
+    stacked = chunk_size(model, work, memory_limit)
+    batch = work.batches[0].shape[2]
+    key = (model.name, model.shape, model.classes, stacked, batch, work.phases, work.parameters.device)
+    if key not in _measurements:
+        seconds = {
+            "vectorized": _seconds_per_step(model, work, images, stacked) / stacked,
+            "sequential": _seconds_per_step(model, work, images, 1),
+        }
+        best = min(seconds, key=lambda kind: seconds[kind])
+        milliseconds = {kind: 1000 * value for kind, value in seconds.items()}
+        _measurements[key] = (
+            best,
+            f"{best} (measured: vectorized {milliseconds['vectorized']:.3f} ms, sequential "
+            f"{milliseconds['sequential']:.3f} ms per client and step, {stacked} clients stacked)",
+        )
+    return _measurements[key]
+
+
+def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:
+    """The fastest of a few single steps of `size` stacked rows, after one that traces the program."""
+    rows = torch.arange(size, device=work.parameters.device).clamp_max(len(work.parameters) - 1)
+    sample = _take(work, rows)
+    one_step = LocalWork(
+        parameters=sample.parameters,
+        phases=sample.phases,
+        batches=tuple(batches[:, :1] for batches in sample.batches),
+        active=tuple(None for _ in sample.active),
+        context=sample.context,
+        learning_rate=sample.learning_rate,
+        optimizer=sample.optimizer,
+    )
+
+    def once() -> float:
+        start = time.perf_counter()
+        _train_chunk(model, one_step, images)
+        if work.parameters.device.type == "cuda":
+            torch.cuda.synchronize(work.parameters.device)
+        return time.perf_counter() - start
+
+    once()
+    return min(once() for _ in range(_TIMING_REPEATS))

@@ -1,0 +1,1 @@
+"""A method as a recipe of five parts."""
