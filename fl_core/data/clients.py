@@ -99,11 +99,11 @@ def _choose_test(owner: np.ndarray, labels: np.ndarray, fraction: float, rng: np
 
     # The first of each class gives its place on the line to the others and so is always a training sample.
     weight = np.where(starts, 0.0, size / np.maximum(size - 1, 1))
-    alone = np.bincount(client, weight)[client] == 0
-    weight[alone] = 1.0
+    samples, repeated = np.bincount(client), np.bincount(client[size > 1], minlength=client[-1] + 1)
+    weight[repeated[client] == 0] = 1.0
 
-    total = np.bincount(client, weight)
-    wanted = np.clip(np.rint(fraction * np.bincount(client)), 1, np.maximum(np.floor(total / 2), 1))
+    total = np.where(repeated == 0, samples, repeated)
+    wanted = np.clip(np.rint(fraction * samples), 1, np.maximum(total // 2, 1))
     end = np.cumsum(weight * (wanted / total)[client])
     before = np.r_[0.0, np.cumsum(wanted)[:-1]]
     # Offsets keep clear of 0 and 1, where rounding errors could move a mark to the neighbouring class or client.

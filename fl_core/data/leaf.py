@@ -70,10 +70,10 @@ def _read_file(path: Path, classes: int) -> dict[str, Writer]:
 def _writer(data: Any, count: Any, classes: int) -> Writer:
     """Validate one writer's samples. Raises ValueError with the reason."""
     x, y = np.asarray(data["x"]), np.asarray(data["y"])
+    if count == x.size == y.size == 0:
+        return np.empty((0, SIDE * SIDE), np.uint8), np.empty(0, np.int64)
     if x.shape != (count, SIDE * SIDE) or y.shape != (count,):
         raise ValueError(f"a writer of {count} samples has x of shape {x.shape} and y of shape {y.shape}")
-    if count == 0:
-        return np.empty((0, SIDE * SIDE), np.uint8), np.empty(0, np.int64)
     if x.dtype.kind not in "iuf" or not bool(((x >= 0) & (x <= 1)).all()):
         raise ValueError("x has values that are not numbers in 0..1")
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes:

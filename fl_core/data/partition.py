@@ -233,7 +233,7 @@ def _natural(labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: n
     able = np.flatnonzero(sizes >= MINIMUM_SAMPLES)
     require(
         clients <= len(able),
-        f"clients is {clients}, but partition 'natural' has {len(able)} writers with at least {MINIMUM_SAMPLES} samples.",
+        f"clients is {clients}, but only {len(able)} writers have the {MINIMUM_SAMPLES} samples that a client needs.",
     )
     samples = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
     return [samples[writer] for writer in rng.choice(able, clients, replace=False)]
