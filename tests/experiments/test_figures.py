@@ -1,0 +1,171 @@
+"""Figures show the numbers of the comparison, whatever these are."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from experiments import figures
+from experiments.results import Comparison
+from tests.experiments.test_results import make_comparison, make_controller, make_episode
+
+ALL = [figures.control_figure, figures.learning_figure, figures.budget_figure, figures.accuracy_figure]
+
+
+@pytest.fixture(autouse=True)
+def _strict() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def two() -> Comparison:
+    return make_comparison(
+        make_controller("fixed:0.5", [0.5, 0.6, 0.7], label="fixed clip"),
+        make_controller("ppo:x", [0.6, 0.7, 0.8], label="PPO", training_rounds=9),
+    )
+
+
+def image_size(png: bytes) -> tuple[int, int]:
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_every_figure_renders_as_svg_and_png(draw: Callable[[Comparison], Figure]) -> None:
+    figure = draw(two())
+    assert isinstance(figure, Figure)
+    svg = figures.figure_svg(figure)
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert base64.b64decode(figures.svg_base64(figure)).decode().startswith("<?xml")
+    width, height = image_size(base64.b64decode(figures.png_base64(figure, dpi=50)))
+    assert width == 320
+    assert height > 100
+
+
+def test_the_same_data_gives_the_same_svg() -> None:
+    assert figures.figure_svg(figures.budget_figure(two())) == figures.figure_svg(figures.budget_figure(two()))
+
+
+def test_a_controller_keeps_its_colour_everywhere() -> None:
+    comparison = two()
+    wanted = {to_rgb(style.colour) for style in figures.line_styles(comparison).values()}
+    for draw in ALL:
+        used = {to_rgb(line.get_color()) for line in draw(comparison).axes[0].lines}
+        assert wanted <= used
+
+
+def test_styles_differ_for_many_controllers() -> None:
+    many = make_comparison(*(make_controller(f"c{i}", [0.5]) for i in range(28)))
+    styles = figures.line_styles(many)
+    assert len({(style.colour, style.dash) for style in styles.values()}) == 28
+    figures.learning_figure(many).canvas.draw()
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as seen without the red or the green receptor.
+PROTANOPIA = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+
+
+@pytest.mark.parametrize("sight", [np.eye(3), PROTANOPIA, DEUTERANOPIA])
+def test_colours_are_told_apart_by_colour_blind_people(sight: list[list[float]]) -> None:
+    many = make_comparison(*(make_controller(f"c{i}", [0.5]) for i in range(7)))
+    colours = np.array([to_rgb(style.colour) for style in figures.line_styles(many).values()])
+    seen = np.clip((np.asarray(sight) @ (colours**2.2).T).T, 0, 1) ** (1 / 2.2)
+    distances = [np.linalg.norm(a - b) for a, b in itertools.combinations([*seen, np.ones(3)], 2)]
+    assert min(distances) > 0.14
+
+
+def test_lines_are_medians_in_per_cent() -> None:
+    line = figures.learning_figure(two()).axes[0].lines[0]
+    np.testing.assert_allclose(np.asarray(line.get_xydata()), [[2, 30], [4, 60]])
+
+
+def test_decisions_end_with_the_episode_but_the_model_and_the_budget_stay() -> None:
+    short = make_episode(
+        1,
+        0.4,
+        rounds=2,
+        trajectory={
+            "clip_norm": [3.0, 2.0],
+            "epsilon_spent": [1.0, 2.0],
+            "evaluated_rounds": [2.0],
+            "global_accuracy": [0.4],
+        },
+    )
+    controller = make_controller("x", [], episodes=(make_episode(0, 0.8), short))
+    rounds, clip = figures.aligned(controller, "clip_norm")
+    assert rounds.tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(clip[1], [3, 2, math.nan, math.nan])
+    assert figures.aligned(controller, "epsilon_spent")[1][1].tolist() == [1, 2, 2, 2]
+    rounds, accuracy = figures.aligned(controller, "global_accuracy")
+    assert rounds.tolist() == [2, 4]
+    assert accuracy[1].tolist() == [0.4, 0.4]
+    for draw in ALL:
+        draw(make_comparison(controller)).canvas.draw()
+
+
+def test_server_learning_rate_and_noise_have_a_panel_only_where_they_vary() -> None:
+    def panels(**series: list[float]) -> list[str]:
+        episode = make_episode(0, 0.5, trajectory={"clip_norm": [1.0, 0.5], **series}, rounds=2)
+        controller = make_controller("x", [], episodes=(episode,))
+        return [ax.get_title(loc="left") for ax in figures.control_figure(make_comparison(controller)).axes]
+
+    clip = "Clip norm chosen in each round"
+    assert panels() == [clip]
+    assert panels(server_learning_rate=[1.0, 1.0], noise_multiplier=[4.0, 4.0]) == [clip]
+    assert panels(server_learning_rate=[1.0, 0.5]) == [clip, "Server learning rate in each round"]
+    assert panels(noise_multiplier=[4.0, 5.0]) == [clip, "Noise multiplier in each round"]
+
+
+def test_clip_norms_are_on_a_log_axis_with_labels_also_in_a_narrow_range() -> None:
+    figure = figures.control_figure(two())
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    assert ax.get_yscale() == "log"
+    low, high = ax.get_ylim()
+    shown = [tick.get_text() for tick in ax.get_yticklabels() if low <= float(tick.get_text() or 0) <= high]
+    assert len(shown) >= 2
+
+
+@pytest.mark.parametrize("draw", ALL)
+def test_missing_and_broken_trajectories_are_survived(draw: Callable[[Comparison], Figure]) -> None:
+    nothing = make_controller("nothing", [], episodes=(make_episode(0, 0.1, trajectory={}),))
+    diverged = make_episode(0, 0.1, trajectory={"clip_norm": [math.inf, 1.0], "global_accuracy": [math.nan, 0.1]})
+    broken = make_controller("broken", [], episodes=(diverged,))
+    draw(make_comparison(nothing)).canvas.draw()
+    draw(make_comparison(nothing, broken, epsilon=math.inf)).canvas.draw()
+
+
+def test_odd_labels_are_drawn_as_they_are() -> None:
+    odd = make_controller("odd", [0.5, 0.5], label="a $x_$ <b> & " + "long " * 20)
+    for draw in ALL:
+        figures.figure_svg(draw(make_comparison(odd)))
+
+
+def test_one_seed_and_equal_seeds_are_drawn() -> None:
+    for values in ([0.5], [0.5] * 4, [0.0, 1.0]):
+        comparison = make_comparison(make_controller("x", values))
+        figures.learning_figure(comparison).canvas.draw()
+        figures.accuracy_figure(comparison).canvas.draw()
+
+
+def test_settings_of_the_caller_and_pyplot_stay_untouched() -> None:
+    before = dict(mpl.rcParams)
+    figures.figure_svg(figures.control_figure(two()))
+    assert dict(mpl.rcParams) == before
+    code = "import sys, experiments.figures; print('matplotlib.pyplot' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
