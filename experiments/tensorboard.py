@@ -1,0 +1,113 @@
+"""Figures of a run as TensorBoard scalars under readable names, and its parameters for TensorBoard's HParams page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from fl_core.errors import InputError
+
+TAGS = {
+    "global_accuracy": "accuracy/global model",
+    "personal_accuracy": "accuracy/personal models, mean over clients",
+    "personal_accuracy_spread": "accuracy/personal models, spread over clients",
+    "global_loss": "loss/global model",
+    "personal_loss": "loss/personal models, mean over clients",
+    "personal_loss_spread": "loss/personal models, spread over clients",
+    "clip_norm": "control/clip norm",
+    "server_learning_rate": "control/server learning rate",
+    "noise_multiplier": "privacy/noise multiplier",
+    "epsilon_spent": "privacy/epsilon spent",
+    "epsilon_left": "privacy/epsilon left",
+    "clipped_share": "clipping/share of clipped clients",
+    "signal_to_noise": "update/signal-to-noise ratio",
+    "update_norm": "update/norm of the released update",
+}
+"""Figure of a round -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+
+Parameter = str | float | int | bool
+
+
+class RoundWriter:
+    """Writes one run's event file; use it as a context manager, so that the tail is on disk whatever happens.
+
+    Args:
+        folder: the run's folder; TensorBoard shows its path below `--logdir` as the run's name.
+        resumed_at: first round to be written by a run that goes on after an interruption; TensorBoard then hides what
+            the interrupted run wrote from this round on.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
+        try:
+            self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
+        except OSError as error:
+            raise InputError(
+                f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
+            ) from error
+        self._last_round = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Bring everything to disk; the event file's last entries are lost otherwise."""
+        self._writer.flush()
+        self._writer.close()
+
+    def round(self, index: int, figures: Mapping[str, float]) -> None:
+        """Write the figures of communication round `index`; names as in `TAGS`, others go below "other/".
+
+        A value that is not finite has no place on a chart and is left out.
+        """
+        self._last_round = index
+        for name, value in figures.items():
+            self._scalar(TAGS.get(name, f"other/{name}"), value, index)
+
+    def hparams(self, parameters: Mapping[str, Parameter], metrics: Mapping[str, float]) -> None:
+        """Fill the HParams page for this run; call it once, when the run has ended.
+
+        `SummaryWriter.add_hparams` would make a second run named after the time; here the same summaries go into the
+        run's own events. A metric is shown only where a scalar of its tag exists, so each is written as one, below
+        "final/"; the number of rounds is always among them, so that a diverged run is listed too.
+
+        TensorBoard takes the list of columns from one run and shows it for all: give every run the same names.
+
+        Args:
+            parameters: what was chosen for the run; numbers that are not finite and truth values appear as words.
+            metrics: what came of it; values that are not finite are left out.
+        """
+        finite = {f"final/{name.replace('_', ' ')}": value for name, value in metrics.items() if math.isfinite(value)}
+        finite["final/rounds"] = self._last_round
+        shown = {name: _shown(value) for name, value in parameters.items()}
+        events: Any = self._writer.file_writer
+        for summary in hparams(shown, finite):  # type: ignore[no-untyped-call]
+            events.add_summary(summary)
+        for tag, value in finite.items():
+            self._scalar(tag, value, self._last_round)
+
+    def _scalar(self, tag: str, value: float, step: int) -> None:
+        if math.isfinite(value):
+            self._writer.add_scalar(tag, float(value), step)
+
+
+def _shown(value: Parameter) -> str | float:
+    """The parameter as the page can show it: torch writes True as 1, and the page cannot read an infinite number."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return value
+    return str(value)
