@@ -60,7 +60,7 @@ class Evaluation:
 
 
 def trimmed_mean(values: Tensor) -> Tensor:
-    """Mean of the clients between the 10th and the 80th percentile `[runs]`, of `[runs, clients]` (ACDP-pFSD, sec. 4)."""
+    """Mean of `[runs, clients]` over the clients between the 10th and 80th percentile, `[runs]` (ACDP-pFSD)."""
     clients = values.shape[-1]
     first, last = math.floor(0.1 * clients), max(1, math.floor(0.8 * clients))
     return values.sort(-1).values[..., first:last].mean(-1)

@@ -61,14 +61,18 @@ class Images:
     """A labelled image set that stays uint8 on its device until a minibatch is read."""
 
     def __init__(self, images: Tensor, labels: Tensor, scale: float):
-        self._images, self._labels, self._scale = images, labels, scale
+        self._shape = images.shape[1:]
+        self._images = images.flatten(1).contiguous()  # whole rows are gathered ten times faster than pixels
+        self._labels, self._scale = labels, scale
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
-        return self._images[index].to(torch.float32).div_(self._scale), self._labels[index]
+        flat = index.flatten()
+        images = self._images.index_select(0, flat).to(torch.float32).div_(self._scale)
+        return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)
 
 
 class Executor:
@@ -187,6 +191,8 @@ def _round_up(count: int) -> int:
 def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tuple[Tensor, Tensor]:
     """Train `size` rows at a time; the last chunk is padded by repeating rows, whose results are dropped."""
     count = len(work.parameters)
+    if size == count:
+        return _train_chunk(model, work, images)
     results = []
     for start in range(0, count, size):
         rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)

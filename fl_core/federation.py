@@ -1,7 +1,7 @@
 """The federated run, one round at a time, for a batch of runs.
 
-State leads with `[runs, ...]`, client tensors with `[runs, clients, ...]`; a single run is a batch of one. Runs may be at
-different rounds: every draw is a function of (seed, stream, round), so a row of a batch equals the run alone.
+State leads with `[runs, ...]`, client tensors with `[runs, clients, ...]`; a single run is a batch of one. Runs may be
+at different rounds: every draw is a function of (seed, stream, round), so a row of a batch equals the run alone.
 """
 
 from __future__ import annotations
@@ -218,6 +218,7 @@ class Federation:
         previous = self._last_release
         figures: dict[str, Any] = {
             "server_learning_rate": plan.server_learning_rate,
+            "server_norm": torch.linalg.vector_norm(moved, dim=-1),
             "update_norm": clipped.norms.sum(-1) / counts,
             "release_norm_ratio": _ratio(torch.linalg.vector_norm(released, dim=-1), noise_norm),
             "release_alignment": torch.cosine_similarity(released, previous, dim=-1),
@@ -283,9 +284,10 @@ class Federation:
         spent = np.array([ledger.epsilon_spent() for ledger in self.ledgers])
         if self.recipe.releases and not self.recipe.mechanism.private:
             spent = np.full(self.runs, np.inf)
+        target = np.array([ledger.epsilon for ledger in self.ledgers])
         return {
             "epsilon_spent": spent,
-            "epsilon_left": np.array([ledger.epsilon for ledger in self.ledgers]) - spent,
+            "epsilon_left": np.where(np.isinf(target), np.inf, target - np.minimum(spent, target)),
             "budget_left": np.array([ledger.remaining_share for ledger in self.ledgers]),
         }
 

@@ -35,6 +35,7 @@ FIGURES: dict[str, Figure] = {
     "epsilon_spent": Figure("public", "epsilon certified for everything released so far"),
     "epsilon_left": Figure("public", "target epsilon less the spent one"),
     "budget_left": Figure("public", "share of the budget left, in the filter's own unit"),
+    "server_norm": Figure("public", "norm of the server's model"),
     "release_norm_ratio": Figure("public", "norm of the released sum over the expected norm of its noise"),
     "release_alignment": Figure("public", "cosine between this and the previous released sum"),
     "unclipped_share_noised": Figure("accounted", "noised share of clients within the clip norm (quantile bit)"),
@@ -86,7 +87,7 @@ class RoundPlan:
         for field, value in values.items():
             if np.shape(value) != (runs,):
                 raise InputError(
-                    f"{field} has shape {np.shape(value)}, but it must have one entry for each run ({runs})."
+                    f"{field} has shape {np.shape(value)}, but it needs one entry for each of {runs} runs."
                 )
             wrong = ~(np.isfinite(value) & (value > 0))
             if wrong.any():

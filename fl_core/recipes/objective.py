@@ -20,8 +20,9 @@ Loss = Callable[[Forward, Tensor, Tensor, Tensor, Context], Tensor]
 
 
 def cross_entropy(forward: Forward, parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
-    """Mean cross-entropy of the minibatch."""
-    return functional.cross_entropy(forward(parameters, images), labels)
+    """Mean cross-entropy of the minibatch, in fewer operations than PyTorch's under a map (it has no ignored label)."""
+    log_probabilities = functional.log_softmax(forward(parameters, images), dim=-1)
+    return -log_probabilities.gather(-1, labels.unsqueeze(-1)).mean()
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,14 @@ def test_writers_are_groups_in_alphabetical_order(root: Path) -> None:
     assert (data.classes, data.shape) == (62, (1, 28, 28))
 
 
+def test_grey_values_are_rounded_to_the_nearest(root: Path) -> None:
+    content = leaf_content(TEST_WRITERS)
+    rows = content["user_data"]["f0"]["x"]
+    content["user_data"]["f0"]["x"] = np.round(rows, 4).tolist()
+    write_leaf(root / "femnist/test/all_data_0.json", content)
+    assert np.array_equal(load_dataset("femnist", root).test_images[:, 0].numpy(), TEST_WRITERS["f0"][0])
+
+
 def test_writer_without_samples_is_allowed(root: Path) -> None:
     content = leaf_content({"f9": random_arrays(2, 62, (28, 28))})
     content["users"].append("g0")

@@ -1,0 +1,29 @@
+"""Federated training under differential privacy as Gymnasium environments; importing this registers `DPilot/*`."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from envs.core import EnvCore, EnvSpec, make_core
+from envs.sb3 import DPilotVecEnv
+from envs.single import DPilotEnv
+from envs.tasks import TASKS
+from envs.vector import DPilotVectorEnv
+
+__all__ = ["DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec", "make_core"]
+
+
+def _register() -> None:
+    """One id per kind of control, and one per built-in task for tools that take nothing but an id."""
+    ids = {"DPilot/Clip-v0": {}} | {f"DPilot/Clip-{task}-v0": {"task": task} for task in TASKS}
+    for name, settings in ids.items():
+        if name not in gym.registry:
+            gym.register(
+                name,
+                entry_point="envs.single:DPilotEnv",
+                vector_entry_point="envs.vector:DPilotVectorEnv",
+                kwargs=settings,
+            )
+
+
+_register()

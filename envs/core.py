@@ -1,0 +1,306 @@
+"""The environment itself: a batch of federated runs, advanced one decision at a time.
+
+The faces for Gymnasium and stable-baselines3 are thin layers over this class; it knows neither library's protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.instances import instance_seeds
+from envs.knobs import make_knobs
+from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
+from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
+from envs.tasks import Task, find_task
+from fl_core.config import RunSettings
+from fl_core.errors import InputError, require_count, unknown_name
+from fl_core.federation import Federation
+from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
+
+ACCOUNTED_TELEMETRY_SHARE = 0.1
+"""Share of the budget that accounted signals cost where the task does not say."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment shows and asks; all fields are JSON scalars."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`)."""
+    knobs: str = "clip_norm"
+    """Comma-separated knobs that the action sets (`dpilot list knobs`)."""
+    signals: str = "public"
+    """What a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    reward: str = "advantage"
+    """Reward of the steps (`dpilot list rewards`)."""
+    decision_rounds: int = 1
+    """Communication rounds per decision."""
+    instances: str = "train"
+    """Set of instances that a reset without a seed draws from: train, validation or test."""
+    instance_count: int = 256
+    """Size of that set."""
+    evaluate_every_round: bool = False
+    """Whether accuracy is measured after every round, for records; otherwise only where signals or reward need it."""
+
+
+class EnvCore:
+    """A batch of federated runs with named knobs and features.
+
+    Attributes:
+        spec: what is shown and asked.
+        task: the task with its overrides.
+        federation: the runs.
+        knobs: what each action coordinate sets.
+        features: what each observation entry is.
+        history: per run, the figures of every round of the present episode.
+    """
+
+    def __init__(self, spec: EnvSpec, overrides: Mapping[str, Any] | None = None, runs: int = 1):
+        """Build the task's federation with `runs` rows.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        require_count("decision_rounds", spec.decision_rounds)
+        self.spec = spec
+        self.task = _paid_task(find_task(spec.task, **dict(overrides or {})), spec.signals)
+        self._seeds = instance_seeds(spec.instances, spec.instance_count)
+        self._reward = find_reward(spec.reward)
+        self.federation = Federation(self.task.federation, runs)
+        recipe = self.federation.recipe
+        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs)
+        self.features = make_features(spec.signals, self.knobs, self.federation.model.classes)
+        self._complete = recipe.personalization.shares_whole_model
+        self.runs = runs
+        self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
+        self._needs_evaluation = self._reward.every_decision or any(f.signal_class == "raw" for f in self.features)
+        self._figures: dict[str, FloatArray] = {}
+        self._metrics: dict[str, FloatArray] = {}
+        self._actions = np.zeros((runs, len(self.knobs)))
+        self._observation = np.zeros((runs, len(self.features)), dtype=np.float32)
+        self._reference = np.zeros(runs)
+        self._references: dict[RunSettings, float] = {}
+        self.finished = np.ones(runs, dtype=bool)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The space of one run's observation."""
+        return spaces.Box(-FEATURE_BOUND, FEATURE_BOUND, (len(self.features),), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """The space of one run's action."""
+        return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
+
+    def draw_instance(self, random: np.random.Generator) -> RunSettings:
+        """An instance of the spec's set: the one draw of a reset."""
+        return RunSettings(seed=self._seeds[int(random.integers(len(self._seeds)))])
+
+    # ---------------------------------------------------------------- episodes
+
+    def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
+        """Start new episodes in some rows."""
+        self.federation.start(rows, settings)
+        if self._reward.needs_reference:
+            self._find_references(settings)
+            for row, one in zip(rows, settings, strict=True):
+                self._reference[row] = self._references[one]
+        metrics = self.federation.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
+        for row in rows:
+            self.finished[row] = False
+            self.history[row] = []
+            self._actions[row] = [knob.encode(knob.default) for knob in self.knobs]
+            self._put(self._metrics, metrics, row)
+            for feature in self.features:
+                first = np.full(self.runs, np.nan)
+                if feature.signal_class == "raw":
+                    first = metrics[feature.figure]
+                self._figures.setdefault(feature.figure, np.full(self.runs, np.nan))[row] = first[row]
+        self._observe(rows)
+
+    def _find_references(self, settings: Sequence[RunSettings]) -> None:
+        """Final accuracy of the default clip norm on instances where it is not known yet."""
+        missing = list(dict.fromkeys(one for one in settings if one not in self._references))
+        if not missing:
+            return
+        config = replace(self.task.federation, telemetry_share=0.0)
+        federation = Federation(config, len(missing))
+        federation.start(range(len(missing)), missing)
+        for accuracy, one in zip(self._run_constant(federation), missing, strict=True):
+            self._references[one] = float(accuracy)
+
+    def _run_constant(self, federation: Federation) -> FloatArray:
+        plan = RoundPlan.constant(federation.runs, self.task.clip_norm)
+        while not federation.done.all():
+            federation.run_round(plan)
+        return self._accuracy(federation.evaluate())
+
+    def _accuracy(self, metrics: Mapping[str, FloatArray]) -> FloatArray:
+        return metrics["global_accuracy" if self._complete else "personal_accuracy"]
+
+    def step(self, actions: NDArray[Any], rows: Sequence[int] | None = None) -> tuple[FloatArray, BoolArray]:
+        """One decision of the unfinished runs among `rows` (None: all).
+
+        Args:
+            actions: coordinates `[runs, knobs]`; NaN means a knob's default.
+            rows: runs to advance.
+
+        Returns:
+            Rewards `[runs]` and whether each run ended in this step `[runs]`.
+        """
+        chosen = np.zeros(self.runs, dtype=bool)
+        chosen[list(range(self.runs)) if rows is None else list(rows)] = True
+        active = chosen & ~self.finished
+        values = [knob.decode(np.asarray(actions, dtype=np.float64)[:, i]) for i, knob in enumerate(self.knobs)]
+        for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
+            self._actions[active, i] = knob.encode(value)[active]
+        named = {knob.name: value for knob, value in zip(self.knobs, values, strict=True)}
+        plan = replace(RoundPlan.constant(self.runs, self.task.clip_norm), **named)
+        ended, diverged = self._advance(plan, active)
+        previous = {name: value.copy() for name, value in self._metrics.items()}
+        if self._needs_evaluation or ended.any():
+            metrics = self.federation.evaluate()
+            for row in np.flatnonzero(active):
+                self._put(self._metrics, metrics, row)
+                if self.history[row]:
+                    self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
+            for feature in self.features:
+                if feature.signal_class == "raw":
+                    self._figures[feature.figure][active] = metrics[feature.figure][active]
+        self.finished |= ended
+        self._observe(list(np.flatnonzero(active)))
+        return self._rewards(previous, active, ended, diverged), ended
+
+    def _advance(self, plan: RoundPlan, active: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """The rounds of one decision; which runs ended, and which of them because their model is no longer finite."""
+        ended = np.zeros(self.runs, dtype=bool)
+        diverged = np.zeros(self.runs, dtype=bool)
+        sums: dict[str, FloatArray] = {}
+        counts = np.zeros(self.runs)
+        for _ in range(self.spec.decision_rounds):
+            going = active & ~ended
+            if not going.any():
+                break
+            report = self.federation.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
+            self._record(report)
+            counts += report.ran
+            for name, value in report.figures.items():
+                sums[name] = sums.get(name, np.zeros(self.runs)) + np.where(report.ran, value, 0.0)
+            broken = report.ran & ~np.isfinite(report.figures.get("server_norm", np.zeros(self.runs)))
+            diverged |= broken
+            ended |= going & (report.refused | broken | self.federation.done)
+        for feature in self.features:
+            if feature.figure in sums and feature.signal_class != "raw":
+                mean = sums[feature.figure] / np.maximum(counts, 1)
+                self._figures[feature.figure] = np.where(counts > 0, mean, self._figures[feature.figure])
+        return ended, diverged
+
+    def _record(self, report: RoundReport) -> None:
+        for row in np.flatnonzero(report.ran):
+            figures = {name: float(value[row]) for name, value in report.figures.items()}
+            self.history[row].append(figures)
+
+    def _put(self, store: dict[str, FloatArray], values: Mapping[str, FloatArray], row: int) -> None:
+        for name, value in values.items():
+            store.setdefault(name, np.zeros(self.runs))[row] = value[row]
+
+    def _rewards(
+        self, previous: dict[str, FloatArray], active: BoolArray, ended: BoolArray, diverged: BoolArray
+    ) -> FloatArray:
+        zero = np.zeros(self.runs)
+
+        def read(store: dict[str, FloatArray], name: str) -> FloatArray:
+            return store.get(name, zero)
+
+        accuracy = "global_accuracy" if self._complete else "personal_accuracy"
+        progress = Progress(
+            accuracy=read(self._metrics, accuracy),
+            previous_accuracy=read(previous, accuracy),
+            trimmed_accuracy=read(self._metrics, "trimmed_accuracy"),
+            previous_trimmed_accuracy=read(previous, "trimmed_accuracy"),
+            trimmed_loss=read(self._metrics, "trimmed_loss"),
+            previous_trimmed_loss=read(previous, "trimmed_loss"),
+            ended=ended.astype(np.float64),
+            reference=self._reference,
+        )
+        rewards = np.where(diverged, DIVERGENCE_PENALTY, self._reward.compute(progress))
+        return np.where(active, np.nan_to_num(rewards, nan=DIVERGENCE_PENALTY, posinf=0.0, neginf=0.0), 0.0) + 0.0
+
+    # ---------------------------------------------------------------- what is seen
+
+    def observe(self) -> NDArray[np.float32]:
+        """Observations of all runs `[runs, features]`, a fresh array."""
+        return self._observation.copy()
+
+    def _observe(self, rows: Sequence[int]) -> None:
+        federation = self.federation
+        values = dict(self._figures)
+        values[ROUND_FRACTION] = federation.rounds / federation.config.rounds
+        multipliers = [ledger.uniform_noise_multiplier for ledger in federation.ledgers]
+        values[NOISE_LEVEL] = np.array([math.log10(max(sigma, 0.01)) / 2 for sigma in multipliers])
+        for i, knob in enumerate(self.knobs):
+            values[last_action(knob.name)] = self._actions[:, i]
+        for column, feature in enumerate(self.features):
+            value = values[feature.figure]
+            scaled = np.where(np.isnan(value), feature.before_first_round, feature.scale(value))
+            scaled = np.clip(np.nan_to_num(scaled, nan=0.0), -FEATURE_BOUND, FEATURE_BOUND)
+            self._observation[rows, column] = scaled[rows]
+
+    def info(self, row: int) -> dict[str, Any]:
+        """Plain figures of a run's last round, for `info`; what is not finite is left out."""
+        info: dict[str, Any] = {"round": int(self.federation.rounds[row]), "seed": self.federation.settings[row].seed}
+        if self.history[row]:
+            info |= {name: value for name, value in self.history[row][-1].items() if math.isfinite(value)}
+        return info
+
+    def describe(self) -> dict[str, Any]:
+        """What a controller must match: spec, overridden settings, knobs and features, as JSON-able values."""
+        return {
+            "spec": asdict(self.spec),
+            "knobs": [asdict(knob) for knob in self.knobs],
+            "features": [feature.name for feature in self.features],
+        }
+
+
+def _paid_task(task: Task, signals: str) -> Task:
+    """The task with its telemetry paid for where accounted signals are asked for."""
+    if signals == "accounted" and task.federation.telemetry_share == 0:
+        return replace(task, federation=replace(task.federation, telemetry_share=ACCOUNTED_TELEMETRY_SHARE))
+    return task
+
+
+_SPEC_FIELDS = {field.name for field in fields(EnvSpec)}
+
+
+def make_core(runs: int = 1, **settings: Any) -> EnvCore:
+    """A core from keyword arguments: fields of `EnvSpec`, and federation settings that replace the task's.
+
+    Raises:
+        InputError: a name is unknown or a value is not allowed.
+    """
+    spec = {name: value for name, value in settings.items() if name in _SPEC_FIELDS and value is not None}
+    overrides = {name: value for name, value in settings.items() if name not in _SPEC_FIELDS}
+    return EnvCore(EnvSpec(**spec), overrides, runs)
+
+
+def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:
+    """Settings of the instance with a seed; reset options may set `epsilon`, `partition` and `learning_rate`.
+
+    Raises:
+        InputError: another option is given.
+    """
+    allowed = [field.name for field in fields(RunSettings) if field.name != "seed"]
+    for name in options or {}:
+        if name not in allowed:
+            raise unknown_name("reset option", name, allowed)
+    try:
+        return RunSettings(seed=seed, **dict(options or {}))
+    except TypeError as error:
+        raise InputError(f"The reset options {dict(options or {})} do not fit: {error}.") from error

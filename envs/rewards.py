@@ -1,0 +1,80 @@
+"""Rewards. They may use exact metrics, because they exist only where a controller is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fl_core.errors import unknown_name
+from fl_core.rounds import FloatArray
+
+DIVERGENCE_PENALTY = -10.0
+"""Reward of the step in which a run's model stops being finite; the episode ends there."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a reward is computed from, one entry per run `[runs]`.
+
+    Attributes:
+        accuracy: of the method's own models (the server's, or the clients' where the server's is incomplete).
+        previous_accuracy: the same one decision earlier.
+        trimmed_accuracy, trimmed_loss, previous_trimmed_accuracy, previous_trimmed_loss: ACDP-pFSD's telemetry.
+        ended: whether the run is over (bool).
+        reference: final accuracy of the task's default clip norm on the same instance.
+    """
+
+    accuracy: FloatArray
+    previous_accuracy: FloatArray
+    trimmed_accuracy: FloatArray
+    previous_trimmed_accuracy: FloatArray
+    trimmed_loss: FloatArray
+    previous_trimmed_loss: FloatArray
+    ended: FloatArray
+    reference: FloatArray
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A line of the catalogue.
+
+    Attributes:
+        compute: reward `[runs]` of a decision.
+        summary: what it rewards.
+        every_decision: whether it needs accuracy after every decision, not only at the end.
+        needs_reference: whether it needs the default clip norm's result on the same instance.
+    """
+
+    compute: Callable[[Progress], FloatArray]
+    summary: str
+    every_decision: bool = False
+    needs_reference: bool = False
+
+
+REWARDS: dict[str, Reward] = {
+    "final-accuracy": Reward(lambda p: p.ended * p.accuracy, "final accuracy, at the end"),
+    "advantage": Reward(
+        lambda p: 10 * p.ended * (p.accuracy - p.reference),
+        "10 x (final accuracy - that of the task's default clip norm on the same instance), at the end",
+        needs_reference=True,
+    ),
+    "accuracy-gain": Reward(
+        lambda p: p.accuracy - p.previous_accuracy, "accuracy gained in each decision", every_decision=True
+    ),
+    "paper": Reward(
+        lambda p: (p.previous_trimmed_loss - p.trimmed_loss) + (p.trimmed_accuracy - p.previous_trimmed_accuracy),
+        "loss removed plus accuracy gained in each decision (ACDP-pFSD)",
+        every_decision=True,
+    ),
+}
+
+
+def find_reward(name: str) -> Reward:
+    """The reward of a name.
+
+    Raises:
+        InputError: it is unknown.
+    """
+    if name not in REWARDS:
+        raise unknown_name("reward", name, REWARDS)
+    return REWARDS[name]

@@ -1,0 +1,107 @@
+"""The stable-baselines3 `VecEnv` face: rows of one core, reset in the step in which they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+
+from envs.core import EnvCore, make_core, run_settings
+from envs.render import render_frame
+from fl_core.errors import require_count
+
+
+class DPilotVecEnv(VecEnv):
+    """A batch of federated runs for stable-baselines3. Arguments are those of `DPilotEnv`.
+
+    `set_instances` fixes the seeds that coming episodes take in turn; without it they are drawn from the spec's set.
+    """
+
+    def __init__(self, num_envs: int = 1, render_mode: str | None = None, **settings: Any):
+        """Build the batch.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        require_count("num_envs", num_envs)
+        self.core: EnvCore = make_core(num_envs, **settings)
+        self.render_mode = render_mode
+        super().__init__(num_envs, self.core.observation_space, self.core.action_space)
+        self._randoms = [np.random.default_rng() for _ in range(num_envs)]
+        self._queue: list[int] = []
+        self._actions: NDArray[Any] = np.zeros((num_envs, 0))
+
+    def set_instances(self, seeds: Sequence[int]) -> None:
+        """Seeds of the coming episodes, in the order in which rows start them."""
+        self._queue = list(seeds)
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start an episode in every row."""
+        for row, seed in enumerate(self._seeds):
+            if seed is not None:
+                self._randoms[row] = np.random.default_rng(seed)
+        self._start(list(range(self.num_envs)), self._seeds, self._options)
+        self._reset_seeds()
+        self._reset_options()
+        self.reset_infos = [self.core.info(row) for row in range(self.num_envs)]
+        return self.core.observe()
+
+    def _start(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> None:
+        settings = []
+        for row, seed, chosen in zip(rows, seeds, options, strict=True):
+            if seed is None:
+                seed = self._queue.pop(0) if self._queue else self.core.draw_instance(self._randoms[row]).seed
+            settings.append(run_settings(seed, chosen))
+        self.core.reset(rows, settings)
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Take the actions `[num_envs, knobs]` of the next step."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """One decision of every row."""
+        rewards, ended = self.core.step(self._actions)
+        infos = [self.core.info(row) | {"TimeLimit.truncated": False} for row in range(self.num_envs)]
+        rows = [int(row) for row in np.flatnonzero(ended)]
+        if rows:
+            last = self.core.observe()
+            for row in rows:
+                infos[row]["terminal_observation"] = last[row]
+            self._start(rows, [None] * len(rows), [{}] * len(rows))
+            for row in rows:
+                self.reset_infos[row] = self.core.info(row)
+        return self.core.observe(), rewards.astype(np.float32), ended, infos
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of this environment, or of its core, once per row."""
+        owner = self if hasattr(type(self), attr_name) or attr_name in vars(self) else self.core
+        return [getattr(owner, attr_name) for _ in self._indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute of this environment; rows share it."""
+        setattr(self, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of this environment once, its result repeated for each row."""
+        result = getattr(self, method_name)(*method_args, **method_kwargs)
+        return [result for _ in self._indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:
+        """Rows are not wrapped."""
+        return [False for _ in self._indices(indices)]
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """A picture of each row's episode."""
+        return [render_frame(self.core, row) for row in range(self.num_envs)]
+
+    def _indices(self, indices: VecEnvIndices) -> Iterable[int]:
+        return self._get_indices(indices)

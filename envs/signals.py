@@ -1,0 +1,112 @@
+"""Signals: what a controller may see, as features scaled to about [-1, 1], each with its privacy class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.knobs import Knob
+from fl_core.errors import unknown_name
+from fl_core.rounds import FIGURES, FloatArray
+
+FEATURE_BOUND = 2.0
+"""Features are clipped to [-FEATURE_BOUND, FEATURE_BOUND]."""
+
+SIGNAL_SETS = {
+    "public": ("public",),
+    "accounted": ("public", "accounted"),
+    "paper": ("public", "raw"),
+}
+"""Classes of the features in each set: `paper` sees exact private telemetry, as the papers' agents do."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One entry of the observation.
+
+    Attributes:
+        name: what schedules look it up by.
+        signal_class: `public`, `accounted` or `raw`.
+        figure: the reported figure it is made of, averaged over the rounds of the last decision.
+        scale: from the figure's value to the feature, for arrays.
+        summary: what it is.
+        before_first_round: its value at reset.
+    """
+
+    name: str
+    signal_class: str
+    figure: str
+    scale: Callable[[FloatArray], FloatArray]
+    summary: str
+    before_first_round: float = 0.0
+
+
+def _figure(
+    figure: str, scale: Callable[[FloatArray], FloatArray], summary: str, before_first_round: float = 0.0
+) -> Feature:
+    return Feature(figure, FIGURES[figure].signal_class, figure, scale, summary, before_first_round)
+
+
+def _catalogue(classes: int) -> tuple[Feature, ...]:
+    """Features read from the rounds' reports, for a problem with so many classes."""
+    chance_loss = math.log(classes)
+    return (
+        _figure("budget_left", lambda share: 2 * share - 1, "share of the privacy budget left, from -1 to 1", 1.0),
+        _figure(
+            "release_norm_ratio",
+            lambda ratio: np.log(np.maximum(ratio, 1e-6)),
+            "log of the released sum's norm over the noise's expected norm",
+        ),
+        _figure("release_alignment", lambda cosine: cosine, "cosine between successive released sums"),
+        _figure(
+            "unclipped_share_noised",
+            lambda share: 2 * share - 1,
+            "noised share of clients within the clip norm, from -1 to 1",
+        ),
+        _figure(
+            "trimmed_accuracy",
+            lambda accuracy: 2 * accuracy - 1,
+            "exact accuracy of the clients' models, trimmed mean, from -1 to 1",
+            -1.0,
+        ),
+        _figure(
+            "trimmed_loss",
+            lambda loss: loss / chance_loss - 1,
+            "exact loss of the clients' models, trimmed mean, 0 at chance level",
+        ),
+    )
+
+
+def last_action(knob: str) -> str:
+    """Name of the feature that holds a knob's last action coordinate."""
+    return f"last_{knob}"
+
+
+ROUND_FRACTION = "round_fraction"
+NOISE_LEVEL = "noise_level"
+
+
+def make_features(signals: str, knobs: tuple[Knob, ...], classes: int) -> tuple[Feature, ...]:
+    """The features of a signal set, in the order of the observation.
+
+    Raises:
+        InputError: the signal set is unknown.
+    """
+    if signals not in SIGNAL_SETS:
+        raise unknown_name("signals", signals, SIGNAL_SETS)
+    allowed = SIGNAL_SETS[signals]
+    time = Feature(
+        ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T, from -1 to 1", -1.0
+    )
+    noise = Feature(
+        NOISE_LEVEL, "public", NOISE_LEVEL, lambda level: level, "half the decimal logarithm of the noise multiplier"
+    )
+    actions = tuple(
+        Feature(last_action(knob.name), "public", last_action(knob.name), lambda action: action, f"last {knob.name}")
+        for knob in knobs
+    )
+    read = tuple(feature for feature in _catalogue(classes) if feature.signal_class in allowed)
+    return (time, noise, *actions, *read)

@@ -1,0 +1,74 @@
+"""The `gymnasium.Env` face: one run, one row of the core."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.core import make_core, run_settings
+from envs.knobs import Knob
+from envs.render import render_frame, render_text
+from envs.signals import Feature
+
+
+class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """A differentially private federated run; one step is one decision about its next round or rounds.
+
+    Keyword arguments are the fields of `envs.core.EnvSpec` and, to replace a task's settings, of
+    `fl_core.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...).
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+
+    def __init__(self, render_mode: str | None = None, **settings: Any):
+        """Build the environment.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        self.core = make_core(1, **settings)
+        self.render_mode = render_mode
+        self.observation_space = self.core.observation_space
+        self.action_space = self.core.action_space
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """What each action coordinate sets."""
+        return self.core.knobs
+
+    @property
+    def signals(self) -> tuple[Feature, ...]:
+        """What each observation entry is."""
+        return self.core.features
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: the instance; without one, an instance is drawn from the spec's set.
+            options: `epsilon`, `partition` or `learning_rate` of this episode.
+        """
+        super().reset(seed=seed)
+        instance = self.core.draw_instance(self.np_random).seed if seed is None else seed
+        self.core.reset([0], [run_settings(instance, options)])
+        return self.core.observe()[0], self.core.info(0)
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Apply one decision. An episode ends by `terminated`; there is no truncation."""
+        if self.core.finished[0]:
+            raise gym.error.ResetNeeded("The episode is over; call reset() before step().")
+        rewards, ended = self.core.step(np.asarray(action).reshape(1, -1))
+        return self.core.observe()[0], float(rewards[0]), bool(ended[0]), False, self.core.info(0)
+
+    def render(self) -> Any:
+        """A line of text (`ansi`) or a picture of the episode (`rgb_array`)."""
+        if self.render_mode == "ansi":
+            return render_text(self.core, 0)
+        if self.render_mode == "rgb_array":
+            return render_frame(self.core, 0)
+        return None

@@ -1,0 +1,79 @@
+"""Built-in tasks: a federation, a privacy budget and the range in which its clip norm is sought.
+
+Adding a task is adding a line here. At each budget the best fixed clip norm lies strictly inside the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fl_core.config import FederationConfig
+from fl_core.errors import InputError, unknown_name
+
+
+@dataclass(frozen=True)
+class Task:
+    """A named problem.
+
+    Attributes:
+        name: catalogue name.
+        summary: one line for lists.
+        federation: its settings.
+        clip_range: lowest and highest clip norm a controller may choose.
+        clip_norm: the clip norm that someone who has tuned nothing would take.
+    """
+
+    name: str
+    summary: str
+    federation: FederationConfig
+    clip_range: tuple[float, float]
+    clip_norm: float
+
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task(
+            name="digits",
+            summary="8x8 digits, 50 clients with 3 label shards each, MLP, 40 rounds; a minute on a CPU",
+            federation=FederationConfig(),
+            clip_range=(0.1, 8.0),
+            clip_norm=1.0,
+        ),
+    )
+}
+
+_FIELDS = {field.name: field.type for field in fields(FederationConfig)}
+
+
+def find_task(name: str, **overrides: Any) -> Task:
+    """The task of a name, with federation settings replaced; overrides that are None keep the task's own.
+
+    Raises:
+        InputError: the task or a setting is unknown, or a value is not allowed.
+    """
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    task = TASKS[name]
+    changes = {}
+    for field, value in overrides.items():
+        if field not in _FIELDS:
+            raise unknown_name("setting", field, _FIELDS)
+        if value is not None:
+            changes[field] = _convert(field, value)
+    return replace(task, federation=replace(task.federation, **changes))
+
+
+def _convert(field: str, value: Any) -> Any:
+    """The value as the field's type: whole numbers pass as floats, and `inf` may be spelled out."""
+    kind = {"str": str, "int": int, "float": float}[str(_FIELDS[field])]
+    try:
+        if kind is float and not isinstance(value, bool):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    if isinstance(value, kind) and not isinstance(value, bool):
+        return value
+    noun = {str: "a name", int: "a whole number", float: "a number"}[kind]
+    raise InputError(f"{field} is {value!r}, but it must be {noun}.")

@@ -1,0 +1,102 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fl_core.errors import InputError
+from fl_core.privacy.mechanism import check_placement, clip_and_sum, noise_std, noised_clip_share
+
+
+def test_sum_equals_a_plain_loop_over_clients():
+    torch.manual_seed(0)
+    updates = torch.randn(2, 5, 7) * 3
+    present = torch.tensor([[1, 1, 0, 1, 1], [0, 1, 1, 0, 1]], dtype=torch.bool)
+    clip = torch.tensor([1.0, 6.0])
+    result = clip_and_sum(updates, present, clip)
+    for run in range(2):
+        total = torch.zeros(7)
+        for client in range(5):
+            if present[run, client]:
+                norm = updates[run, client].norm()
+                total += updates[run, client] * min(1.0, float(clip[run] / norm))
+        torch.testing.assert_close(result.total[run], total)
+
+
+@given(
+    sizes=st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=6),
+    clip=st.floats(1e-3, 1e3),
+    removed=st.integers(0, 5),
+)
+@settings(max_examples=60, deadline=None)
+def test_one_client_more_or_less_changes_the_sum_by_at_most_the_clip_norm(sizes, clip, removed):
+    updates = torch.randn(1, len(sizes), 11, generator=torch.Generator().manual_seed(0))
+    updates = updates * torch.tensor(sizes, dtype=torch.float32)[None, :, None]
+    everyone = torch.ones(1, len(sizes), dtype=torch.bool)
+    without = everyone.clone()
+    without[0, removed % len(sizes)] = False
+    bound = torch.tensor([clip])
+    change = clip_and_sum(updates, everyone, bound).total - clip_and_sum(updates, without, bound).total
+    assert float(change.norm()) <= clip * (1 + 1e-4 * math.sqrt(len(sizes)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_client_that_is_not_finite_contributes_zero_and_is_reported(bad):
+    updates = torch.ones(1, 3, 4)
+    updates[0, 1, 2] = bad
+    result = clip_and_sum(updates, torch.ones(1, 3, dtype=torch.bool), torch.tensor([10.0]))
+    torch.testing.assert_close(result.total, torch.full((1, 4), 2.0))
+    assert result.finite.tolist() == [[True, False, True]]
+    assert not result.within[0, 1]
+
+
+def test_without_a_clip_norm_updates_are_summed_as_they_are():
+    updates = torch.randn(1, 3, 4) * 100
+    torch.testing.assert_close(clip_and_sum(updates, torch.ones(1, 3, dtype=torch.bool), None).total, updates.sum(1))
+
+
+def test_a_zero_update_stays_zero():
+    result = clip_and_sum(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool), torch.tensor([1.0]))
+    assert torch.equal(result.total, torch.zeros(1, 3))
+    assert result.within.all()
+
+
+@pytest.mark.parametrize(("placement", "expected"), [("central", 6.0), ("distributed", 6.0), ("local", 6.0 * 3.0)])
+def test_noise_of_each_placement_on_the_sum(placement, expected):
+    std = noise_std(placement, torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([9.0]))
+    assert float(std) == pytest.approx(expected)
+
+
+def test_an_empty_local_cohort_still_releases_noise():
+    assert float(noise_std("local", torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([0.0]))) == 6.0
+
+
+def test_the_quantile_bit_is_unbiased_and_carries_the_claimed_noise():
+    within = torch.tensor([[True] * 14 + [False] * 6])
+    present = torch.ones(1, 20, dtype=torch.bool)
+    noise = torch.randn(4000, generator=torch.Generator().manual_seed(1))
+    shares = np.array(
+        [float(noised_clip_share(within, present, 20.0, torch.tensor([4.0]), draw[None])) for draw in noise]
+    )
+    assert shares.mean() == pytest.approx(0.7, abs=4 * 0.1 / math.sqrt(4000))
+    # std 4 * (1/2) on the sum, over 20 expected clients
+    assert stats.kstest((shares - 0.7) / 0.1, "norm").pvalue > 1e-3
+
+
+def test_removing_a_client_changes_the_quantile_sum_by_one_half():
+    within = torch.tensor([[True, False, True]])
+    everyone = torch.ones(1, 3, dtype=torch.bool)
+    zero = torch.zeros(1)
+    full = noised_clip_share(within, everyone, 3.0, zero, zero)
+    for client in range(3):
+        present = everyone.clone()
+        present[0, client] = False
+        assert abs(float(full - noised_clip_share(within, present, 3.0, zero, zero))) * 3 == pytest.approx(0.5)
+
+
+def test_an_unknown_placement_is_refused():
+    with pytest.raises(InputError, match="did you mean central"):
+        check_placement("centrl")
