@@ -15,7 +15,9 @@ __all__ = ["DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec",
 
 def _register() -> None:
     """One id per kind of control, and one per built-in task for tools that take nothing but an id."""
-    ids = {"DPilot/Clip-v0": {}} | {f"DPilot/Clip-{task}-v0": {"task": task} for task in TASKS}
+    ids: dict[str, dict[str, str]] = {"DPilot/Clip-v0": {}} | {
+        f"DPilot/Clip-{task}-v0": {"task": task} for task in TASKS
+    }
     for name, settings in ids.items():
         if name not in gym.registry:
             gym.register(

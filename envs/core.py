@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
@@ -168,7 +169,7 @@ class EnvCore:
         if self._needs_evaluation or ended.any():
             metrics = self.federation.evaluate()
             for row in np.flatnonzero(active):
-                self._put(self._metrics, metrics, row)
+                self._put(self._metrics, metrics, int(row))
                 if self.history[row]:
                     self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
             for feature in self.features:
@@ -260,6 +261,35 @@ class EnvCore:
             info |= {name: value for name, value in self.history[row][-1].items() if math.isfinite(value)}
         return info
 
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue between two decisions: `tensors` by name, and `plain` as JSON-able values."""
+        state = self.federation.state_dict()
+        arrays = {f"figures.{name}": value for name, value in self._figures.items()}
+        arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
+        arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
+        state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
+        state["plain"] |= {"finished": self.finished.tolist(), "history": [list(rounds) for rounds in self.history]}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken, with the same spec and settings.
+
+        Raises:
+            InputError: the state belongs to other settings, or a ledger in it was edited.
+        """
+        self.federation.load_state_dict(state)
+        arrays = {
+            name.removeprefix("env."): value.cpu().numpy().copy()
+            for name, value in state["tensors"].items()
+            if name.startswith("env.")
+        }
+        self._figures = _with_prefix(arrays, "figures.")
+        self._metrics = _with_prefix(arrays, "metrics.")
+        self._actions, self._reference = arrays["actions"], arrays["reference"]
+        self._observation = arrays["observation"]
+        self.finished = np.array(state["plain"]["finished"], dtype=bool)
+        self.history = [list(rounds) for rounds in state["plain"]["history"]]
+
     def describe(self) -> dict[str, Any]:
         """What a controller must match: spec, overridden settings, knobs and features, as JSON-able values."""
         return {
@@ -267,6 +297,10 @@ class EnvCore:
             "knobs": [asdict(knob) for knob in self.knobs],
             "features": [feature.name for feature in self.features],
         }
+
+
+def _with_prefix(arrays: Mapping[str, FloatArray], prefix: str) -> dict[str, FloatArray]:
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def _paid_task(task: Task, signals: str) -> Task:

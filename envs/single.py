@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.core import make_core, run_settings
@@ -21,7 +22,7 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     `fl_core.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...).
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     def __init__(self, render_mode: str | None = None, **settings: Any):
         """Build the environment.
@@ -31,8 +32,8 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         """
         self.core = make_core(1, **settings)
         self.render_mode = render_mode
-        self.observation_space = self.core.observation_space
-        self.action_space = self.core.action_space
+        self.observation_space: spaces.Space[Any] = self.core.observation_space
+        self.action_space: spaces.Space[Any] = self.core.action_space
 
     @property
     def knobs(self) -> tuple[Knob, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -16,10 +17,10 @@ from fl_core.errors import InputError, require_count
 FloatArray = NDArray[np.float32]
 
 
-class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, FloatArray]):
+class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
     """A batch of federated runs. Arguments are those of `DPilotEnv`, and the number of environments."""
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata: dict[str, Any] = {
         "render_modes": ["ansi", "rgb_array"],
         "render_fps": 4,
         "autoreset_mode": AutoresetMode.NEXT_STEP,
@@ -68,9 +69,9 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, FloatArray]):
 
         With `options["reset_mask"]` (bool `[num_envs]`), only those rows are reset.
         """
-        seeds = [None] * self.num_envs if seed is None else seed
-        if isinstance(seeds, int):
-            seeds = [seeds + row for row in range(self.num_envs)]
+        if isinstance(seed, int):
+            seed = [seed + row for row in range(self.num_envs)]
+        seeds: Sequence[int | None] = [None] * self.num_envs if seed is None else seed
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
         rows = [int(row) for row in np.flatnonzero(mask)]
@@ -80,7 +81,7 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, FloatArray]):
         self._start(rows, [seeds[row] for row in rows], options)
         return self.core.observe(), self._infos(rows)
 
-    def _start(self, rows: list[int], seeds: list[int | None], options: dict[str, Any]) -> None:
+    def _start(self, rows: list[int], seeds: Sequence[int | None], options: dict[str, Any]) -> None:
         settings = []
         for row, seed in zip(rows, seeds, strict=True):
             drawn = self.core.draw_instance(self._randoms[row]).seed if seed is None else seed

@@ -94,7 +94,7 @@ class RoundWriter:
         finite["final/rounds"] = self._last_round
         shown = {name: _shown(value) for name, value in parameters.items()}
         events: Any = self._writer.file_writer
-        for summary in hparams(shown, finite):  # type: ignore[no-untyped-call]
+        for summary in hparams(shown, finite):
             events.add_summary(summary)
         for tag, value in finite.items():
             self._scalar(tag, value, self._last_round)

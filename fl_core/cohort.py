@@ -61,10 +61,12 @@ def draw_cohort(
         for seed, index, takes_part in zip(seeds, rounds, ran, strict=True)
     ]
     sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
-    run = np.repeat(np.arange(len(members)), sizes)
-    place = np.concatenate([np.arange(size) for size in sizes])
-    columns = [torch.from_numpy(column.astype(np.int64)).to(device) for column in (run, np.concatenate(members), place)]
-    return Cohort(*columns, sizes=sizes)
+    rows = np.repeat(np.arange(len(members)), sizes)
+    places = np.concatenate([np.arange(size) for size in sizes])
+    run, client, place = (
+        torch.from_numpy(column.astype(np.int64)).to(device) for column in (rows, np.concatenate(members), places)
+    )
+    return Cohort(run, client, place, sizes)
 
 
 def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:

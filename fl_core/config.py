@@ -36,7 +36,7 @@ class FederationConfig:
     """How the samples are spread over the clients: iid, dirichlet(alpha), shards(s), classes(s), label_skew(fraction)
     or natural."""
     test_fraction: float = 0.2
-    """Share of each client's samples held out to test its personal model, in (0, 1)."""
+    """Share of each client's samples held out to test its personal model, in (0, 0.5]."""
     sampling: str = "poisson"
     """How a round's cohort is drawn: poisson or fixed."""
     sampling_rate: float = 1.0
@@ -89,7 +89,7 @@ class FederationConfig:
         for field in ("sampling_rate", "learning_rate"):
             require_positive(field, getattr(self, field))
         require(self.sampling_rate <= 1, f"sampling_rate is {self.sampling_rate}, but it must lie in (0, 1].")
-        require(0 < self.test_fraction < 1, f"test_fraction is {self.test_fraction}, but it must lie in (0, 1).")
+        require(0 < self.test_fraction <= 0.5, f"test_fraction is {self.test_fraction}, but it must lie in (0, 0.5].")
         require(
             0 <= self.local_epochs < math.inf,
             f"local_epochs is {self.local_epochs}, but it must be a finite number of at least 0.",

@@ -257,7 +257,9 @@ def _program(
     if key not in _programs:
         stacked = len(parameters) > 1
         function = _stacked_gradient(model, update) if stacked else _single_gradient(model, update)
-        _programs[key] = make_fx(function)(parameters, images, labels, context)
+        # A tensor passed twice would be traced as one input, so the program is traced on copies.
+        copies = {name: value.clone() for name, value in context.items()}
+        _programs[key] = make_fx(function)(parameters.clone(), images.clone(), labels.clone(), copies)
     return _programs[key](parameters, images, labels, context)
 
 

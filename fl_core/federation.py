@@ -188,7 +188,7 @@ class Federation:
         return LocalWork(
             parameters=start,
             phases=phases,
-            batches=batches.split(lengths, dim=1),
+            batches=torch.split(batches, lengths, dim=1),
             active=tuple(None if mask is None else mask[run, client] for mask in active),
             context={"start": start},
             learning_rate=self._tensor(rates)[run],
@@ -284,10 +284,13 @@ class Federation:
         spent = np.array([ledger.epsilon_spent() for ledger in self.ledgers])
         if self.recipe.releases and not self.recipe.mechanism.private:
             spent = np.full(self.runs, np.inf)
-        target = np.array([ledger.epsilon for ledger in self.ledgers])
+        left = [
+            max(0.0, ledger.epsilon - value) if value < np.inf else ledger.epsilon
+            for ledger, value in zip(self.ledgers, spent, strict=True)
+        ]
         return {
             "epsilon_spent": spent,
-            "epsilon_left": np.where(np.isinf(target), np.inf, target - np.minimum(spent, target)),
+            "epsilon_left": np.array(left),
             "budget_left": np.array([ledger.remaining_share for ledger in self.ledgers]),
         }
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.config import FederationConfig
-from fl_core.data.clients import ClientIndex, minibatch_positions
+from fl_core.data.clients import ClientIndex, minibatch_keys, positions_from_keys
 from fl_core.recipes.objective import Phase
 from fl_core.streams import torch_generator
 
@@ -22,6 +22,8 @@ class ClientTables:
     Attributes:
         train, test: image indices, padded with valid ones `[runs, clients, longest]`.
         train_count, test_count: how many of them are the client's `[runs, clients]`.
+        widths: longest client of each run, which its random draws depend on.
+        most_samples: longest of all.
     """
 
     def __init__(self, indices: Sequence[ClientIndex], device: torch.device):
@@ -29,13 +31,14 @@ class ClientTables:
         self.test = _stack([index.test for index in indices]).to(device)
         self.train_count = torch.stack([index.train_count for index in indices]).to(device)
         self.test_count = torch.stack([index.test_count for index in indices]).to(device)
-        self.most_samples = max(int(index.train_count.max()) for index in indices)
+        self.widths = [index.train.shape[1] for index in indices]
+        self.most_samples = max(self.widths)
 
 
 def _stack(tables: list[Tensor]) -> Tensor:
-    """Tables `[clients, longest]` of several runs, the shorter ones padded by repeating their first column."""
-    longest = max(table.shape[1] for table in tables)
-    padded = [torch.cat([table, table[:, :1].expand(-1, longest - table.shape[1])], dim=1) for table in tables]
+    """Tables `[clients, columns]` of several runs, the narrower ones padded by repeating their first column."""
+    columns = max(table.shape[1] for table in tables)
+    padded = [torch.cat([table, table[:, :1].expand(-1, columns - table.shape[1])], dim=1) for table in tables]
     return torch.stack(padded)
 
 
@@ -51,12 +54,13 @@ def draw_batches(
 
     They are drawn for all clients, so that a client's batches do not depend on who else takes part.
     """
-    drawn = []
-    for row, (seed, index) in enumerate(zip(seeds, rounds, strict=True)):
-        generator = torch_generator(seed, stream, int(index), tables.train.device)
-        positions = minibatch_positions(tables.train_count[row], steps, batch_size, generator)
-        drawn.append(tables.train[row].gather(1, positions.flatten(1)).view(positions.shape))
-    return torch.stack(drawn)
+    clients, device = tables.train.shape[1], tables.train.device
+    keys = [
+        minibatch_keys(clients, width, steps, batch_size, torch_generator(seed, stream, int(index), device))
+        for seed, index, width in zip(seeds, rounds, tables.widths, strict=True)
+    ]
+    positions = positions_from_keys(_stack(keys), tables.train_count, steps, batch_size)
+    return tables.train.gather(2, positions.flatten(2)).view(positions.shape)
 
 
 def phase_steps(

@@ -1,8 +1,8 @@
 """The Gaussian mechanism on client updates: clip each client to C, add noise of std C times sigma to the sum.
 
 Placements differ in who adds the noise, hence in whom it protects against:
-`central`: the server adds std C*sigma to the sum; `distributed`: the clients' shares add up to std C*sigma, and only the
-sum is seen (secure aggregation); `local`: each upload carries std C*sigma by itself.
+`central`: the server adds std C*sigma to the sum; `distributed`: the clients' shares add up to std C*sigma, and only
+the sum is seen (secure aggregation); `local`: each upload carries std C*sigma by itself.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def noise_std(placement: str, clip_norm: Tensor, noise_multiplier: Tensor, parti
 def noised_clip_share(
     within: Tensor, present: Tensor, cohort: float, noise_multiplier: Tensor, noise: Tensor
 ) -> Tensor:
-    """The quantile bit: noised share of the cohort whose update was within the clip norm (Andrew et al. 2021, sec. 2).
+    """The quantile bit: noised share of the cohort within the clip norm (Andrew et al. 2021, sec. 2).
 
     Releases sum(b - 1/2) + N(0, (noise_multiplier/2)^2), whose sensitivity is 1/2, over the expected cohort.
 
