@@ -1,0 +1,166 @@
+"""The common base of hand-coded controllers: observations in, actions out, as a stable-baselines3 model does it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.knobs import Knob
+from envs.signals import ROUND_FRACTION
+from fl_core.errors import InputError, require, unknown_name
+from policies.parameters import ANCHOR, Parameter
+from policies.view import FloatArray, Seen, View
+
+State = tuple[NDArray[Any], ...]
+"""What a controller hands from one `predict` to the next; None at first."""
+
+
+class Controller(ABC):
+    """A rule that sets knobs from an observation; `predict` is a pure function of its arguments.
+
+    A subclass says what it is in class attributes and what it does in `decide`; one line in `policies.catalog` makes
+    it known to the command line.
+
+    Attributes:
+        name: name in specs and lists.
+        summary: one line for lists.
+        parameters: what it is made with, in the order of its spec.
+        needed_knobs: comma-separated knobs that its environment must have.
+        needed_signals: signal set that its environment must show, `public` or `accounted`.
+        needed_features: features that it reads.
+        tuned: whether its parameters can only come from a search (an anchor), not from a spec.
+        label_format: template of its label in figures and tables, over the parameters' names.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    needed_knobs: ClassVar[str] = "clip_norm"
+    needed_signals: ClassVar[str] = "public"
+    needed_features: ClassVar[tuple[str, ...]] = (ROUND_FRACTION,)
+    tuned: ClassVar[bool] = False
+    label_format: ClassVar[str]
+
+    def __init__(self, view: View, values: Mapping[str, float]):
+        """Make the controller for a view, with a value for each parameter.
+
+        Raises:
+            InputError: the environment lacks a knob or a signal, or a value is not allowed in it.
+        """
+        self.view = view
+        for name in self.needed_knobs.split(","):
+            has = ", ".join(knob.name for knob in view.knobs)
+            require(
+                view.knob(name) is not None,
+                f"controller '{self.name}' sets the knob '{name}', but the environment's knobs are {has}.",
+            )
+        shown = [feature.name for feature in view.features]
+        for name in self.needed_features:
+            require(
+                name in shown,
+                f"controller '{self.name}' reads the signal '{name}', which this environment does not show; "
+                f"make it with signals='{self.needed_signals}'.",
+            )
+        self.values = {one.name: self._checked(one, values[one.name]) for one in self.parameters}
+
+    @classmethod
+    def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
+        """A controller for an environment.
+
+        Args:
+            env: any face of a DPilot environment, wrapped or not, its core, or a `View`.
+            anchor: clip norm C* that defaults derive from; None takes the task's default clip norm.
+            **parameters: values of `cls.parameters` by name; those left out take their default.
+
+        Raises:
+            InputError: an unknown parameter, a value out of range, or an environment that does not fit.
+        """
+        view = View.of(env)
+        names = [one.name for one in cls.parameters]
+        for name in parameters:
+            if name not in names:
+                raise unknown_name(f"parameter of controller '{cls.name}'", name, names)
+        given = len(parameters) > 0
+        require(given or not cls.tuned or anchor is not None, f"controller '{cls.name}' needs a tuned clip norm.")
+        clip = view.knob("clip_norm")
+        if anchor is not None and clip is not None:
+            clip.check(anchor)
+        values = {one.name: one.default_value(view.knob(one.knob), anchor) for one in cls.parameters}
+        return cls(view, values | parameters)
+
+    def _checked(self, parameter: Parameter, value: float) -> float:
+        value = parameter.check(self.name, value)
+        knob = self.view.knob(parameter.knob)
+        return value if knob is None else knob.check(value)
+
+    @classmethod
+    def usage(cls) -> str:
+        """How it is written in a spec, as `aqc[:QUANTILE[:RATE[:START]]]`."""
+        names = [] if cls.tuned else [f":{one.name.upper()}" for one in cls.parameters]
+        if len(names) > 1 and all(one.unit == ANCHOR for one in cls.parameters):
+            return f"{cls.name}[{''.join(names)}]"  # all or none
+        return cls.name + "".join(f"[{name}" for name in names) + "]" * len(names)
+
+    @property
+    def label(self) -> str:
+        """A readable name with the parameters' values, for figures and tables."""
+        return self.label_format.format(**self.values)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters, as JSON-able values."""
+        return {"name": self.name, "parameters": dict(self.values)}
+
+    # ---------------------------------------------------------------- acting
+
+    @abstractmethod
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """Values `[n]` of the knobs that it sets, by name; knobs left out keep their default."""
+
+    def predict(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: State | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], State | None]:
+        """Actions for observations; the signature is that of a stable-baselines3 model.
+
+        Args:
+            observation: `[features]` or `[n, features]`.
+            state: what the call before returned; None at first.
+            episode_start: whether each observation is the first of an episode `[n]`.
+            deterministic: without effect.
+
+        Returns:
+            Actions `[knobs]` or `[n, knobs]`, float32 in [-1, 1], and the state for the next call.
+
+        Raises:
+            InputError: the observation is of another environment.
+        """
+        array = np.asarray(observation)
+        size = len(self.view.features)
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise InputError(
+                f"observation has shape {array.shape}, but controller '{self.name}' was made for {size} features."
+            )
+        batch = np.atleast_2d(array).astype(np.float64)
+        state = self._next_state(state, episode_start, len(batch))
+        actions = self._coordinates(Seen(self.view, batch), state).astype(np.float32)
+        return (actions[0] if array.ndim == 1 else actions), state
+
+    def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, rows: int) -> State | None:
+        """The state that belongs to these observations; rules that only read the observation have none."""
+        return state
+
+    def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:
+        """Action coordinates `[n, knobs]`."""
+        values = self.decide(seen)
+        columns = [self._column(knob, values, len(seen)) for knob in self.view.knobs]
+        return np.stack(columns, axis=-1)
+
+    def _column(self, knob: Knob, values: Mapping[str, FloatArray], rows: int) -> FloatArray:
+        return np.broadcast_to(knob.encode(values.get(knob.name, np.full(rows, knob.default))), (rows,))

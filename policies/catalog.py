@@ -1,0 +1,115 @@
+"""Every hand-coded controller by name, and the specs that name them on the command line, as `aqc:0.5:0.2`.
+
+Adding a controller is writing its class and adding it to `CONTROLLERS`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fl_core.errors import InputError, require, unknown_name
+from policies.adaptive_quantile import AdaptiveQuantileClip
+from policies.base import Controller
+from policies.parameters import ANCHOR
+from policies.random_clip import RandomControl
+from policies.schedules import BestFixedClip, ExponentialDecay, FixedClip, LinearDecay, ServerLearningRateDecay
+
+CONTROLLERS: dict[str, type[Controller]] = {
+    controller.name: controller
+    for controller in (
+        FixedClip,
+        BestFixedClip,
+        ExponentialDecay,
+        LinearDecay,
+        ServerLearningRateDecay,
+        AdaptiveQuantileClip,
+        RandomControl,
+    )
+}
+"""A class says in its attributes what it is, what it is made with, and what it needs of an environment."""
+
+
+@dataclass(frozen=True)
+class ControllerSpec:
+    """A controller as named by a user: its catalogue name and the leading parameters that were given."""
+
+    name: str
+    parameters: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return ":".join([self.name, *(f"{value:.12g}" for value in self.parameters)])
+
+    @property
+    def controller(self) -> type[Controller]:
+        """Its class."""
+        return CONTROLLERS[self.name]
+
+    @property
+    def knobs(self) -> str:
+        """Comma-separated knobs that its environment must have."""
+        return self.controller.needed_knobs
+
+    @property
+    def signals(self) -> str:
+        """Signal set that its environment must show."""
+        return self.controller.needed_signals
+
+    @property
+    def anchored(self) -> bool:
+        """Whether a parameter derives from an anchor clip norm, so that one should be searched first."""
+        return any(one.unit == ANCHOR for one in self.controller.parameters[len(self.parameters) :])
+
+    def named_parameters(self) -> dict[str, float]:
+        """The given parameters by name."""
+        return {one.name: value for one, value in zip(self.controller.parameters, self.parameters, strict=False)}
+
+
+def parse_controller(spec: str) -> ControllerSpec:
+    """Read a spec such as `fixed:0.5`, `exponential-decay:2:0.5` or `aqc`.
+
+    Raises:
+        InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
+    """
+    name, *texts = spec.strip().split(":")
+    if name not in CONTROLLERS:
+        raise unknown_name("controller", name, CONTROLLERS)
+    controller = CONTROLLERS[name]
+    expected = () if controller.tuned else controller.parameters
+    if len(texts) > len(expected):
+        takes = "no parameters" if not expected else f"at most {len(expected)}"
+        raise InputError(f"controller '{spec}' has {len(texts)} parameters, but {controller.usage()} takes {takes}.")
+    values = tuple(one.check(name, _number(spec, one.name, text)) for one, text in zip(expected, texts, strict=False))
+    left_out = [one.name for one in expected[len(texts) :] if one.unit == ANCHOR]
+    given = [one.name for one in expected[: len(texts)] if one.unit == ANCHOR]
+    require(
+        not given or not left_out,
+        f"controller '{spec}' has {' and '.join(given)} but no {' and no '.join(left_out)}; give all or none.",
+    )
+    return ControllerSpec(name, values)
+
+
+def _number(spec: str, parameter: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    require(math.isfinite(value), f"{parameter} of controller '{spec}' is '{text}', but it must be a finite number.")
+    return value
+
+
+def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None = None) -> Controller:
+    """The controller of a spec, for an environment.
+
+    Args:
+        spec: as `parse_controller` reads it.
+        env: any face of a DPilot environment that has the spec's knobs and signals.
+        anchor: clip norm C* that parameters left out derive from: decays go from 2 C* to C*/2 within the knob's range,
+            `server-lr-decay` and `best-fixed` take C*. None takes the task's default; `best-fixed` refuses that.
+
+    Raises:
+        InputError: the spec, the anchor or the environment does not fit.
+    """
+    known = parse_controller(spec) if isinstance(spec, str) else spec
+    return known.controller.for_env(env, anchor, **known.named_parameters())

@@ -1,0 +1,87 @@
+"""Parameters of hand-coded controllers: their names, what values they allow, and where defaults come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.knobs import Knob
+from fl_core.errors import require
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values that a parameter may take whatever the task.
+
+    Attributes:
+        holds: whether a finite value is allowed.
+        text: the range in words, for error messages.
+    """
+
+    holds: Callable[[float], bool]
+    text: str
+
+
+POSITIVE = Range(lambda value: value > 0, "a finite number above 0")
+SHARE = Range(lambda value: 0 < value < 1, "a number above 0 and below 1")
+WHOLE = Range(lambda value: value >= 0 and value == int(value), "a whole number of at least 0")
+
+PLAIN, ANCHOR, KNOB = "plain", "anchor", "knob"
+"""What a default is a multiple of: 1, the anchor clip norm C* (the knob's default where there is none), or the knob's
+default."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number that a controller is made with.
+
+    Attributes:
+        name: keyword of `for_env`; specs show it in capitals.
+        summary: what it is, with its unit.
+        default: value where none is given, in multiples of `unit`.
+        unit: one of `PLAIN`, `ANCHOR`, `KNOB`.
+        allowed: values allowed whatever the task.
+        knob: the knob whose range bounds it in a task; empty where none does.
+    """
+
+    name: str
+    summary: str
+    default: float
+    unit: str = PLAIN
+    allowed: Range = POSITIVE
+    knob: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default in words, for lists and help."""
+        if self.unit == PLAIN:
+            return f"{self.default:g}"
+        noun = "anchor clip norm" if self.unit == ANCHOR else f"the task's default {self.knob}"
+        return noun if self.default == 1 else f"{self.default:g} x {noun}"
+
+    def check(self, controller: str, value: float) -> float:
+        """The value, refused where no task allows it.
+
+        Raises:
+            InputError: it is not a finite number in the allowed range.
+        """
+        require(
+            math.isfinite(value) and self.allowed.holds(value),
+            f"{self.name} of controller '{controller}' is {value:g}, but it must be {self.allowed.text}.",
+        )
+        return float(value)
+
+    def default_value(self, knob: Knob | None, anchor: float | None) -> float:
+        """The default in a task; one derived from the anchor stays within the knob's range.
+
+        Args:
+            knob: the knob that bounds this parameter, if any.
+            anchor: clip norm C*, inside the knob's range; None takes the knob's default.
+        """
+        if knob is None or self.unit == PLAIN:
+            return self.default
+        base = knob.default if anchor is None or self.unit == KNOB else anchor
+        return float(np.clip(self.default * base, knob.low, knob.high))

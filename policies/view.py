@@ -1,0 +1,108 @@
+"""What a hand-coded controller knows of its environment, and how it reads an observation by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.knobs import Knob
+from envs.signals import ROUND_FRACTION, Feature, last_action
+from fl_core.errors import InputError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class View:
+    """The names and sizes that an environment shows a controller.
+
+    Attributes:
+        knobs: what each action coordinate sets.
+        features: what each observation entry is.
+        rounds: communication rounds T of an episode.
+        decision_rounds: rounds that one decision lasts.
+    """
+
+    knobs: tuple[Knob, ...]
+    features: tuple[Feature, ...]
+    rounds: int
+    decision_rounds: int = 1
+
+    @classmethod
+    def of(cls, env: Any) -> View:
+        """The view of any face of an environment, wrapped or not, of its core, or of a `DummyVecEnv` of them.
+
+        Raises:
+            InputError: there is no DPilot environment in it.
+        """
+        if isinstance(env, View):
+            return env
+        inner = getattr(env, "unwrapped", env)
+        inner = getattr(inner, "envs", [inner])[0]
+        inner = getattr(inner, "unwrapped", inner)
+        core = getattr(inner, "core", inner)
+        try:
+            return cls(
+                tuple(core.knobs), tuple(core.features), core.federation.config.rounds, core.spec.decision_rounds
+            )
+        except AttributeError as error:
+            raise InputError(f"A {type(env).__name__} is no DPilot environment.") from error
+
+    @property
+    def last_decision(self) -> int:
+        """Round at which the last decision of an episode is taken, counted from 0."""
+        return (self.rounds - 1) // self.decision_rounds * self.decision_rounds
+
+    def knob(self, name: str) -> Knob | None:
+        """The knob of a name, or None where the environment lacks it."""
+        return next((knob for knob in self.knobs if knob.name == name), None)
+
+    def column(self, feature: str) -> int:
+        """Place of a feature in the observation.
+
+        Raises:
+            InputError: the environment does not show it.
+        """
+        names = [one.name for one in self.features]
+        if feature not in names:
+            raise InputError(f"signal '{feature}' is not among those of this environment: {', '.join(names)}.")
+        return names.index(feature)
+
+
+class Seen:
+    """A batch of observations, read by name and in the units of the figures behind the features."""
+
+    def __init__(self, view: View, observations: FloatArray):
+        """Wrap observations `[n, features]`."""
+        self._view = view
+        self._observations = observations
+
+    def __len__(self) -> int:
+        return len(self._observations)
+
+    def feature(self, name: str) -> FloatArray:
+        """A feature as the environment scales it `[n]`."""
+        return self._observations[:, self._view.column(name)]
+
+    @property
+    def round(self) -> NDArray[np.int64]:
+        """Rounds done so far `[n]`: 0 at the first decision."""
+        share = (self.feature(ROUND_FRACTION) + 1) / 2
+        return np.rint(np.clip(share, 0.0, 1.0) * self._view.rounds).astype(np.int64)
+
+    @property
+    def progress(self) -> FloatArray:
+        """0 at the first decision of an episode, 1 at the last, linear in rounds `[n]`; 0 where there is only one."""
+        return np.clip(self.round / max(self._view.last_decision, 1), 0.0, 1.0)
+
+    def last(self, knob: Knob) -> FloatArray:
+        """Value that a knob had in the decision before; its default at the first `[n]`."""
+        return knob.decode(self.feature(last_action(knob.name)))
+
+    @property
+    def unclipped_share(self) -> FloatArray:
+        """Noised share of clients within the last clip norm `[n]`; noise may push it out of [0, 1]."""
+        return (self.feature("unclipped_share_noised") + 1) / 2
