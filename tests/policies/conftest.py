@@ -1,0 +1,66 @@
+"""Views without an environment behind them, so that formulas are tested in milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from envs.knobs import KNOBS, Knob
+from envs.signals import last_action, make_features
+from envs.tasks import find_task
+from policies import View
+
+ViewMaker = Callable[..., View]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_norm", signals: str = "public") -> View:
+    task = find_task("digits")
+    made = tuple(KNOBS[name](task) for name in knobs.split(","))
+    return View(made, make_features(signals, made, classes=10), rounds, decision_rounds)
+
+
+def observe(
+    view: View, round_index: int | NDArray[np.int64], clip_norm: float = 1.0, unclipped: float = 0.5
+) -> NDArray[np.float32]:
+    """The observation at a round, as the environment scales it; `[n, features]` for an array of rounds."""
+    rounds = np.atleast_1d(round_index)
+    columns = {
+        "round_fraction": 2 * rounds / view.rounds - 1,
+        last_action("clip_norm"): float(view.knobs[0].encode(clip_norm)),
+        "unclipped_share_noised": 2 * unclipped - 1,
+    }
+    rows = np.zeros((len(rounds), len(view.features)), dtype=np.float32)
+    for column, feature in enumerate(view.features):
+        rows[:, column] = columns.get(feature.name, 0.0)
+    return rows if np.ndim(round_index) else rows[0]
+
+
+def clip_of(action: NDArray[np.float32], knob: Knob) -> float:
+    """Clip norm of an action coordinate, written out from the range 0.1 to 8 of `digits` on a log scale."""
+    assert (knob.low, knob.high, knob.scale) == (0.1, 8.0, "log")
+    return math.exp(math.log(0.1) + (float(action[0]) + 1) / 2 * math.log(80))
+
+
+@pytest.fixture(scope="session")
+def public() -> View:
+    return make_view()
+
+
+@pytest.fixture(scope="session")
+def both_knobs() -> View:
+    return make_view(knobs="clip_norm,server_learning_rate")
+
+
+@pytest.fixture(scope="session")
+def accounted() -> View:
+    return make_view(signals="accounted")

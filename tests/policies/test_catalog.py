@@ -1,0 +1,122 @@
+"""Specs: what is read, what is refused and with which words, and what becomes of a spec in an environment."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from fl_core.errors import InputError
+from policies import CONTROLLERS, ControllerSpec, View, make_controller, parse_controller
+from tests.policies.conftest import make_view
+
+VALID = {
+    "fixed:0.5": ("fixed", (0.5,)),
+    "fixed": ("fixed", ()),
+    "best-fixed": ("best-fixed", ()),
+    "exponential-decay": ("exponential-decay", ()),
+    "exponential-decay:2:0.5": ("exponential-decay", (2.0, 0.5)),
+    "exponential-decay:0.5:2": ("exponential-decay", (0.5, 2.0)),
+    "linear-decay:2:0.5": ("linear-decay", (2.0, 0.5)),
+    "server-lr-decay": ("server-lr-decay", ()),
+    "server-lr-decay:0.7": ("server-lr-decay", (0.7,)),
+    "server-lr-decay:0.7:0.1": ("server-lr-decay", (0.7, 0.1)),
+    "aqc": ("aqc", ()),
+    "aqc:0.4": ("aqc", (0.4,)),
+    "aqc:0.4:0.3:2": ("aqc", (0.4, 0.3, 2.0)),
+    "random": ("random", ()),
+    "random:3": ("random", (3.0,)),
+    " fixed:1e-1 ": ("fixed", (0.1,)),
+}
+
+
+@pytest.mark.parametrize("spec", VALID)
+def test_reads(spec: str) -> None:
+    parsed = parse_controller(spec)
+    assert (parsed.name, parsed.parameters) == VALID[spec]
+    assert parse_controller(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("fixd:1", "controller 'fixd' is unknown; did you mean fixed"),
+        ("exponential", "did you mean exponential-decay"),
+        ("", "controller '' is unknown; known are aqc"),
+        ("zzz", "known are aqc, best-fixed"),
+        ("fixed:1:2", r"has 2 parameters, but fixed\[:CLIP_NORM\] takes at most 1"),
+        ("best-fixed:1", "has 1 parameters, but best-fixed takes no parameters"),
+        ("fixed:a", "clip_norm of controller 'fixed:a' is 'a', but it must be a finite number"),
+        ("fixed:", "is '', but it must be a finite number"),
+        ("fixed:nan", "is 'nan', but it must be a finite number"),
+        ("fixed:inf", "is 'inf', but it must be a finite number"),
+        ("fixed:0", "clip_norm of controller 'fixed' is 0, but it must be a finite number above 0"),
+        ("fixed:-1", "is -1, but"),
+        ("exponential-decay:2", "has start but no end; give all or none"),
+        ("exponential-decay:2:0", "end of controller 'exponential-decay' is 0"),
+        ("aqc:0", "quantile of controller 'aqc' is 0, but it must be a number above 0 and below 1"),
+        ("aqc:1", "quantile of controller 'aqc' is 1"),
+        ("aqc:0.5:0", "rate of controller 'aqc' is 0"),
+        ("aqc:0.5:0.2:0", "start of controller 'aqc' is 0"),
+        ("aqc:0.5:0.2:1:1", "takes at most 3"),
+        ("server-lr-decay:1:0", "end of controller 'server-lr-decay' is 0"),
+        ("random:-1", "seed of controller 'random' is -1, but it must be a whole number"),
+        ("random:1.5", "seed of controller 'random' is 1.5"),
+    ],
+)
+def test_refuses_in_one_sentence(spec: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        parse_controller(spec)
+    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).endswith(".")
+
+
+def test_usage_shows_the_parameters() -> None:
+    assert CONTROLLERS["aqc"].usage() == "aqc[:QUANTILE[:RATE[:START]]]"
+    assert CONTROLLERS["exponential-decay"].usage() == "exponential-decay[:START:END]"
+    assert CONTROLLERS["server-lr-decay"].usage() == "server-lr-decay[:CLIP_NORM[:END]]"
+    assert CONTROLLERS["best-fixed"].usage() == "best-fixed"
+    assert [one.default_text for one in CONTROLLERS["exponential-decay"].parameters] == [
+        "2 x anchor clip norm",
+        "0.5 x anchor clip norm",
+    ]
+    assert [one.default_text for one in CONTROLLERS["aqc"].parameters] == ["0.5", "0.2", "the task's default clip_norm"]
+
+
+def test_needs_of_the_environment() -> None:
+    needs = {name: (ControllerSpec(name).knobs, ControllerSpec(name).signals) for name in CONTROLLERS}
+    assert needs.pop("aqc") == ("clip_norm", "accounted")
+    assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
+    assert set(needs.values()) == {("clip_norm", "public")}
+
+
+def test_anchored_says_where_a_search_comes_first() -> None:
+    anchored = {spec for spec in VALID if parse_controller(spec).anchored}
+    assert anchored == {"best-fixed", "exponential-decay", "server-lr-decay"}
+
+
+@pytest.mark.parametrize("name", sorted(CONTROLLERS))
+def test_every_controller_is_made_from_its_needs_and_describes_itself(name: str) -> None:
+    spec = ControllerSpec(name)
+    view = make_view(knobs=spec.knobs, signals=spec.signals)
+    controller = make_controller(spec, view, anchor=0.8)
+    described = json.loads(json.dumps(controller.describe(), allow_nan=False))
+    assert described["name"] == name == controller.name
+    assert list(described["parameters"]) == [one.name for one in controller.parameters]
+    assert all(math.isfinite(value) for value in described["parameters"].values())
+    assert controller.label
+    assert "{" not in controller.label
+    assert controller.summary
+    assert all(one.summary for one in controller.parameters)
+
+
+def test_make_controller_takes_the_anchor_only_for_what_is_left_out(public: View) -> None:
+    assert make_controller("exponential-decay", public, anchor=0.8).values == {"start": 1.6, "end": 0.4}
+    assert make_controller("exponential-decay:2:0.5", public, anchor=0.8).values == {"start": 2.0, "end": 0.5}
+    assert make_controller("best-fixed", public, anchor=0.8).label == "best fixed 0.8"
+    with pytest.raises(InputError, match="needs a tuned clip norm"):
+        make_controller("best-fixed", public)
+    for anchor in (float("nan"), 0.0, 100.0):
+        with pytest.raises(InputError, match="clip_norm is"):
+            make_controller("exponential-decay", public, anchor=anchor)
