@@ -1,0 +1,146 @@
+"""Privacy filters: stopping rules that hold although the noise of every round depends on all that was released.
+
+* q = 1: the Gaussian filter stops before Σ 1/σ_t² passes μ_B², δ(ε; μ_B) = δ (Smith and Thakurta, "Fully adaptive
+  composition for Gaussian differential privacy", 2022). It costs nothing against a schedule fixed in advance.
+* q < 1: a Rényi filter at one order α* fixed before the run (Feldman and Zrnic, "Individual privacy accounting via a
+  Rényi filter", 2021) stops before Σ RDP(q, σ_t; α*) passes R* = ε − ln(1 − 1/α*) + ln(δα*)/(α* − 1).
+
+Gaussian mechanism, the unit is one client, add/remove adjacency, Poisson sampling at rate q, σ = noise std divided by
+sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from fl_core.errors import require
+from fl_core.privacy import curves
+from fl_core.privacy.curves import ORDERS
+
+_MARGIN = 1e-10  # by which a budget stays inside (ε, δ), for the rounding errors of its charges
+
+
+class Filter(Protocol):
+    """A budget in the filter's own unit, in which the costs of releases add up."""
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+
+    @property
+    def budget(self) -> float:
+        """What all costs together may reach."""
+
+    def cost(self, noise_multiplier: float) -> float:
+        """Of one release about one sample."""
+
+    def noise_multiplier(self, cost: float) -> float:
+        """The inverse of `cost`, to about 1e-11."""
+
+    def epsilon(self, spent: float) -> float:
+        """ε certified once this much is spent."""
+
+
+@dataclass(frozen=True)
+class NoLimit:
+    """ε = ∞: no noise is needed, and nothing is promised once something is out."""
+
+    name: str = "no limit"
+    budget: float = math.inf
+
+    def cost(self, noise_multiplier: float) -> float:
+        """As in `Filter`."""
+        return 0.0 if math.isinf(noise_multiplier) else 1.0
+
+    def noise_multiplier(self, cost: float) -> float:
+        """As in `Filter`."""
+        return 0.0
+
+    def epsilon(self, spent: float) -> float:
+        """As in `Filter`."""
+        return math.inf if spent > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class GaussianFilter:
+    """At q = 1, in units of μ² = 1/σ²."""
+
+    delta: float
+    budget: float
+    name: str = "GDP filter"
+
+    def cost(self, noise_multiplier: float) -> float:
+        """As in `Filter`."""
+        return curves.precision(noise_multiplier)
+
+    def noise_multiplier(self, cost: float) -> float:
+        """As in `Filter`."""
+        return 1 / math.sqrt(cost) if cost > 0 else math.inf
+
+    def epsilon(self, spent: float) -> float:
+        """As in `Filter`."""
+        return curves.gdp_epsilon(math.sqrt(spent), self.delta)
+
+
+@dataclass(frozen=True)
+class RenyiFilter:
+    """At q < 1, in units of Rényi DP at the order α*."""
+
+    delta: float
+    budget: float
+    sampling_rate: float
+    order: int
+
+    @property
+    def name(self) -> str:
+        """For reports."""
+        return f"Rényi filter at order {self.order}"
+
+    def cost(self, noise_multiplier: float) -> float:
+        """As in `Filter`."""
+        return float(curves.rdp_closed_form(self.sampling_rate, noise_multiplier, (self.order,))[0])
+
+    def noise_multiplier(self, cost: float) -> float:
+        """As in `Filter`."""
+        return curves.noise_multiplier_for_rdp(self.sampling_rate, (cost,), (self.order,))
+
+    def epsilon(self, spent: float) -> float:
+        """As in `Filter`."""
+        return max(0.0, spent + float(curves.rdp_slack(self.delta, (self.order,))[0])) if spent > 0 else 0.0
+
+
+@lru_cache(maxsize=1024)
+def renyi_order(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> int:
+    """α*: the order that asks for the least noise when `rounds` equal releases share (ε, δ).
+
+    Raises:
+        InputError: ε is below what any order can certify at this δ.
+    """
+    slack = curves.rdp_slack(delta)
+    least = float(np.min(slack))
+    require(
+        epsilon > least + 1e-9 * abs(least),
+        f"epsilon is {epsilon}, but at delta {delta:g} and sampling_rate {sampling_rate:g} the ledger's Rényi filter "
+        f"needs more than {least:.3g}.",
+    )
+    budgets = (epsilon - slack) / rounds
+    sigma = curves.noise_multiplier_for_rdp(sampling_rate, budgets, ORDERS)
+    spent = curves.rdp_closed_form(sampling_rate, sigma, ORDERS)
+    return ORDERS[int(np.argmin(np.where(budgets > 0, spent / np.where(budgets > 0, budgets, 1.0), np.inf)))]
+
+
+@lru_cache(maxsize=1024)
+def filter_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> Filter:
+    """The filter that certifies (ε, δ) at this sampling rate; `rounds` only fixes α*, more or fewer may follow."""
+    if math.isinf(epsilon):
+        return NoLimit()
+    if sampling_rate == 1:
+        return GaussianFilter(delta, curves.gdp_mu(epsilon, delta) ** 2 * (1 - _MARGIN))
+    order = renyi_order(epsilon, delta, sampling_rate, rounds)
+    budget = epsilon - float(curves.rdp_slack(delta, (order,))[0])
+    return RenyiFilter(delta, budget - min(_MARGIN * budget + 1e-13 * (1 + epsilon), budget / 2), sampling_rate, order)

@@ -1,0 +1,294 @@
+"""The ledger: every release of a run is charged here before it happens, and the budget cannot be overspent.
+
+Noise may depend on everything released so far (a controller chooses it), so composition is fully adaptive,
+and what stops it is one of the privacy filters of `fl_core.privacy.filters`.
+
+Gaussian mechanism, the unit is one client, add/remove adjacency, Poisson sampling at rate q, σ = noise std divided by
+sensitivity.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fl_core.errors import InputError, require, require_count, unknown_name
+from fl_core.privacy import accounting
+from fl_core.privacy.accounting import Segment
+from fl_core.privacy.curves import (
+    is_number,
+    require_delta,
+    require_epsilon,
+    require_noise_multiplier,
+    require_sampling_rate,
+)
+from fl_core.privacy.filters import filter_for
+
+SIGNAL_CLASSES = ("public", "accounted", "raw")
+
+_ROUND_UP = 1e-9  # of every σ handed out: far above rounding errors, far below anything that matters
+_NOTHING = 1e-6  # a part of the budget below which a share of it is refused: rounding up leaves a few 1e-9 behind
+
+
+class BudgetExhausted(Exception):
+    """The release would pass the privacy budget; nothing was charged. A normal end of a run, not a fault."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One Gaussian release about a round's cohort."""
+
+    name: str
+    """What is released, as `update` or `clip-bit`."""
+    noise_multiplier: float
+    """σ: noise std / sensitivity. For a quantile bit with noise std σ_b and sensitivity ½ that is 2σ_b."""
+    signal_class: str = "accounted"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one round cost."""
+
+    round: int
+    releases: tuple[Release, ...]
+    noise_multiplier: float
+    """Of all the round's releases together, (Σ σ_k⁻²)^(−1/2): they share one sample, so they are one release."""
+    sampling_rate: float
+
+
+# --- The ledger ---------------------------------------------------------------------------------------------------
+
+
+class Ledger:
+    """The privacy budget (ε, δ) of one run and everything charged to it.
+
+    Args:
+        epsilon: ε > 0; infinity means no limit: no noise is asked for and nothing is refused.
+        delta: δ in (0, 1).
+        sampling_rate: Poisson sampling rate q in (0, 1] of every round; 1 for a fixed cohort, which amplifies nothing.
+        rounds: rounds of the uniform schedule, which fixes α*. More rounds may be charged while the budget lasts.
+
+    Raises:
+        InputError: a value out of range, or an ε too small for the filter.
+    """
+
+    def __init__(self, epsilon: float, delta: float, sampling_rate: float, rounds: int) -> None:
+        require_epsilon(epsilon)
+        require_delta(delta)
+        require_sampling_rate(sampling_rate)
+        require_count("rounds", rounds)
+        self.epsilon, self.delta = float(epsilon), float(delta)
+        self.sampling_rate, self.rounds = float(sampling_rate), rounds
+        self._filter = filter_for(self.epsilon, self.delta, self.sampling_rate, rounds)
+        self._charges: list[Charge] = []
+        self._costs: list[float] = []
+
+    @property
+    def accountant(self) -> str:
+        """Which stopping rule certifies the budget, for reports."""
+        return self._filter.name
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """All charges, in order."""
+        return tuple(self._charges)
+
+    @property
+    def uniform_noise_multiplier(self) -> float:
+        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-9 above the limit."""
+        return self._noise_multiplier(self._filter.budget / self.rounds)
+
+    def noise_multiplier_for_share(self, share: float) -> float:
+        """σ of a round that spends a share of what is left (of μ² at q = 1, of R* below), rounded up by about 1e-9.
+
+        A share so small that floats cannot hold its cost gives infinite noise.
+
+        Raises:
+            InputError: the share is outside (0, 1] or NaN.
+            BudgetExhausted: less than a millionth of the budget is left.
+        """
+        require(is_number(share) and 0 < share <= 1, f"share is {share}, but it must be above 0 and at most 1.")
+        if self.remaining_share < _NOTHING:
+            raise BudgetExhausted(f"Nothing is left of the privacy budget epsilon {self.epsilon:g}.")
+        return self._noise_multiplier(float(share) * self._remaining())
+
+    def can_afford(self, releases: Sequence[Release]) -> bool:
+        """Whether `charge` would accept these releases as the next round's.
+
+        Raises:
+            InputError: as `charge`.
+        """
+        return self._remaining(self._filter.cost(self._join(releases))) >= 0
+
+    def charge(self, round_index: int, releases: Sequence[Release]) -> Charge:
+        """Charge all that a round releases about its one sample. Call it before any client's data is touched.
+
+        Args:
+            round_index: the round, above the last one charged.
+            releases: everything noised that the round gives out.
+
+        Raises:
+            BudgetExhausted: the budget would be passed; the ledger is unchanged.
+            InputError: no release, a noise multiplier that is not above 0, a round charged before; also unchanged.
+        """
+        require_count("round", round_index, least=0)
+        last = self._charges[-1].round if self._charges else -1
+        require(round_index > last, f"round is {round_index}, but rounds up to {last} are already charged.")
+        joint = self._join(releases)
+        cost = self._filter.cost(joint)
+        if self._remaining(cost) < 0:
+            raise BudgetExhausted(
+                f"Round {round_index} needs {cost / self._filter.budget:.3%} of the privacy budget epsilon "
+                f"{self.epsilon:g} at delta {self.delta:g}, but only {self.remaining_share:.3%} is left."
+            )
+        charge = Charge(round_index, tuple(releases), joint, self.sampling_rate)
+        self._charges.append(charge)
+        self._costs.append(cost)
+        return charge
+
+    @property
+    def remaining_share(self) -> float:
+        """Part of the budget that is left, in the unit in which charges add up; 1 at the start."""
+        return 1.0 if math.isinf(self._filter.budget) else max(0.0, self._remaining()) / self._filter.budget
+
+    def epsilon_spent(self) -> float:
+        """ε certified for what is charged so far, at δ, by the filter's own bound; never above the budget.
+
+        It holds for noise chosen adaptively. At q < 1 the first charge already costs the conversion at α*.
+        """
+        return self._filter.epsilon(math.fsum(self._costs))
+
+    def epsilon_by(self, accountant: str = "pld") -> float:
+        """ε of the charges by another accountant, for reports.
+
+        At q < 1 that is a valid claim only if the noise was fixed in advance or depended on public state alone.
+        """
+        return accounting.epsilon(self.segments(), self.delta, accountant)
+
+    def segments(self) -> list[Segment]:
+        """The charges as a history for `accounting.epsilon`, equal rounds counted together."""
+        counts = Counter(charge.noise_multiplier for charge in self._charges)
+        return [(sigma, self.sampling_rate, steps) for sigma, steps in counts.items()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to continue exactly, as plain JSON values, with a digest that gives away edits."""
+        content = self._content()
+        return {**content, "sha256": _digest(content)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict` of a ledger with the same budget.
+
+        Raises:
+            InputError: the state was edited or damaged, or belongs to another budget; this ledger is unchanged.
+        """
+        fresh = Ledger(self.epsilon, self.delta, self.sampling_rate, self.rounds)
+        try:
+            content = {key: value for key, value in state.items() if key != "sha256"}
+            require(
+                state["sha256"] == _digest(content),
+                "The ledger's state was edited or is damaged: its sha256 does not match its content.",
+            )
+            for key, mine in fresh._content().items():
+                if key != "charges":
+                    require(
+                        content[key] == mine, f"The ledger's state has {key} {content[key]}, but the run has {mine}."
+                    )
+            for index, releases in content["charges"]:
+                fresh.charge(index, [Release(name, float(sigma), kind) for name, sigma, kind in releases])
+        except (AttributeError, BudgetExhausted, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
+        self._charges, self._costs = fresh._charges, fresh._costs
+
+    def _remaining(self, cost: float = 0.0) -> float:
+        """Budget less all costs. `fsum` rounds once, so its sign, hence a refusal, is exact however long the run."""
+        if math.isinf(self._filter.budget):
+            return math.inf
+        return math.fsum([self._filter.budget, -cost, *(-charged for charged in self._costs)])
+
+    def _noise_multiplier(self, cost: float) -> float:
+        """The least σ that costs at most this, rounded up."""
+        if math.isinf(cost):
+            return 0.0
+        sigma, step = self._filter.noise_multiplier(cost) * (1 + _ROUND_UP), _ROUND_UP
+        while self._filter.cost(sigma) > cost:
+            sigma *= 1 + step
+            step *= 2
+        return sigma
+
+    def _join(self, releases: Sequence[Release]) -> float:
+        require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
+        for release in releases:
+            require_noise_multiplier(release.noise_multiplier, zero_allowed=math.isinf(self.epsilon))
+            if release.signal_class not in SIGNAL_CLASSES:
+                raise unknown_name("signal_class", release.signal_class, SIGNAL_CLASSES)
+        return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "epsilon": _json_number(self.epsilon),
+            "delta": self.delta,
+            "sampling_rate": self.sampling_rate,
+            "rounds": self.rounds,
+            "charges": [
+                [charge.round, [[r.name, _json_number(r.noise_multiplier), r.signal_class] for r in charge.releases]]
+                for charge in self._charges
+            ],
+        }
+
+
+def _json_number(value: float) -> float | str:
+    """JSON has no infinity; `float` reads the word back."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+# --- Splitting a round's noise ------------------------------------------------------------------------------------
+
+
+def update_noise_multiplier(noise_multiplier: float, bit_noise: float) -> float:
+    """σ_Δ = (σ⁻² − (2σ_b)⁻²)^(−1/2): what is left for the update when the round also releases its quantile bit.
+
+    Andrew et al., "Differentially private learning with adaptive clipping" (2021), section 3.1. The bit is
+    Σ(b − ½) + N(0, σ_b²), of sensitivity ½; its `Release` has the noise multiplier 2σ_b.
+
+    Raises:
+        InputError: unless σ < 2σ_b, because the bit alone would spend more than the round may.
+    """
+    require_noise_multiplier(noise_multiplier)
+    require(
+        is_number(bit_noise) and 0 <= noise_multiplier < 2 * bit_noise,
+        f"bit_noise is {bit_noise}, but it must be above half the round's noise multiplier {noise_multiplier:g}.",
+    )
+    ratio = noise_multiplier / (2 * bit_noise)
+    return noise_multiplier / math.sqrt((1 - ratio) * (1 + ratio))
+
+
+def split_noise_multiplier(noise_multiplier: float, shares: Mapping[str, float]) -> dict[str, float]:
+    """σ_k = σ/√share_k for each release of a round, so that together they are one release with σ.
+
+    Raises:
+        InputError: a share that is not above 0, or shares that do not sum to 1.
+    """
+    require_noise_multiplier(noise_multiplier)
+    for name, share in shares.items():
+        require(is_number(share) and share > 0, f"share of {name} is {share}, but it must be above 0.")
+    total = math.fsum(shares.values())
+    require(abs(total - 1) <= 1e-9, f"shares sum to {total}, but they must sum to 1.")
+    return {name: noise_multiplier / math.sqrt(share / total) for name, share in shares.items()}
+
+
+def server_view_noise_multiplier(noise_multiplier: float, cohort: int) -> float:
+    """σ/√m: the noise multiplier that a server sees in a single upload when m clients share the noise between them."""
+    require_noise_multiplier(noise_multiplier)
+    require_count("cohort", cohort)
+    return noise_multiplier / math.sqrt(cohort)
