@@ -168,7 +168,8 @@ class EnvCore:
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
             metrics = self.federation.evaluate()
-            for row in np.flatnonzero(active):
+            # A row's figures must not tell that another row's episode has ended.
+            for row in np.flatnonzero(active if self._needs_evaluation else ended):
                 self._put(self._metrics, metrics, int(row))
                 if self.history[row]:
                     self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
