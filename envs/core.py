@@ -291,6 +291,10 @@ class EnvCore:
         self.finished = np.array(state["plain"]["finished"], dtype=bool)
         self.history = [list(rounds) for rounds in state["plain"]["history"]]
 
+    def final_accuracy(self, row: int) -> float:
+        """Accuracy of a finished run's own models: the server's, or the clients' where the server's is incomplete."""
+        return float(self._accuracy(self._metrics)[row])
+
     def describe(self) -> dict[str, Any]:
         """What a controller must match: spec, overridden settings, knobs and features, as JSON-able values."""
         return {

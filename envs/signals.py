@@ -80,6 +80,11 @@ def _catalogue(classes: int) -> tuple[Feature, ...]:
     )
 
 
+def all_features() -> tuple[Feature, ...]:
+    """Every feature that some observation may hold, for lists; the knobs' last actions come on top."""
+    return (_TIME, _NOISE, *_catalogue(classes=2))
+
+
 def last_action(knob: str) -> str:
     """Name of the feature that holds a knob's last action coordinate."""
     return f"last_{knob}"
@@ -87,6 +92,12 @@ def last_action(knob: str) -> str:
 
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
+_TIME = Feature(
+    ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T, from -1 to 1", -1.0
+)
+_NOISE = Feature(
+    NOISE_LEVEL, "public", NOISE_LEVEL, lambda level: level, "half the decimal logarithm of the noise multiplier"
+)
 
 
 def make_features(signals: str, knobs: tuple[Knob, ...], classes: int) -> tuple[Feature, ...]:
@@ -98,15 +109,9 @@ def make_features(signals: str, knobs: tuple[Knob, ...], classes: int) -> tuple[
     if signals not in SIGNAL_SETS:
         raise unknown_name("signals", signals, SIGNAL_SETS)
     allowed = SIGNAL_SETS[signals]
-    time = Feature(
-        ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T, from -1 to 1", -1.0
-    )
-    noise = Feature(
-        NOISE_LEVEL, "public", NOISE_LEVEL, lambda level: level, "half the decimal logarithm of the noise multiplier"
-    )
     actions = tuple(
         Feature(last_action(knob.name), "public", last_action(knob.name), lambda action: action, f"last {knob.name}")
         for knob in knobs
     )
     read = tuple(feature for feature in _catalogue(classes) if feature.signal_class in allowed)
-    return (time, noise, *actions, *read)
+    return (_TIME, _NOISE, *actions, *read)

@@ -27,7 +27,17 @@ TAGS = {
     "epsilon_left": "privacy/epsilon left",
     "clipped_share": "clipping/share of clipped clients",
     "signal_to_noise": "update/signal-to-noise ratio",
-    "update_norm": "update/norm of the released update",
+    "update_norm": "update/mean norm before the clip",
+    "server_norm": "update/norm of the global model",
+    "release_norm_ratio": "update/released norm over noise norm",
+    "release_alignment": "update/cosine of successive releases",
+    "unclipped_share_noised": "clipping/noised share of unclipped clients",
+    "budget_left": "privacy/share of the budget left",
+    "train_loss": "loss/local training",
+    "participants": "clients/in the cohort",
+    "rejected_updates": "clients/updates that were not finite",
+    "trimmed_accuracy": "accuracy/personal models, trimmed mean",
+    "trimmed_loss": "loss/personal models, trimmed mean",
 }
 """Figure of a round -> tag; what stands before the slash groups the charts on TensorBoard's page."""
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 
-from fl_core.errors import InputError, require, require_count, require_positive, unknown_name
+from fl_core.data.datasets import dataset_entry
+from fl_core.data.partition import parse_partition
+from fl_core.errors import InputError, require, require_count, unknown_name
 from fl_core.executors import EXECUTORS
-from fl_core.optimizers import Optimizer
-from fl_core.privacy.mechanism import check_placement
-from fl_core.recipes.catalog import find_method
+from fl_core.models import GROUP_NORM_SUFFIX, MODELS
+from fl_core.optimizers import OPTIMIZERS, Optimizer
+from fl_core.privacy.curves import is_number
+from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.recipes.catalog import METHODS, find_method
 
 SAMPLINGS = {
     "poisson": "each client takes part independently with the sampling rate",
@@ -77,34 +82,62 @@ class FederationConfig:
     """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
 
     def __post_init__(self) -> None:
-        find_method(self.method)
-        check_placement(self.placement)
-        for field, allowed in (("sampling", SAMPLINGS), ("executor", EXECUTORS), ("device", ("auto", "cpu", "cuda"))):
-            if getattr(self, field) not in allowed:
-                raise unknown_name(field, getattr(self, field), allowed)
+        self._check_names()
         for field in ("clients", "rounds", "batch_size", "local_steps"):
             require_count(field, getattr(self, field))
         for field in ("evaluation_samples", "memory_limit_mib"):
             require_count(field, getattr(self, field), least=0)
-        for field in ("sampling_rate", "learning_rate"):
-            require_positive(field, getattr(self, field))
-        require(self.sampling_rate <= 1, f"sampling_rate is {self.sampling_rate}, but it must lie in (0, 1].")
-        require(0 < self.test_fraction <= 0.5, f"test_fraction is {self.test_fraction}, but it must lie in (0, 0.5].")
-        require(
-            0 <= self.local_epochs < math.inf,
-            f"local_epochs is {self.local_epochs}, but it must be a finite number of at least 0.",
-        )
-        require(0 <= self.telemetry_share < 1, f"telemetry_share is {self.telemetry_share}, but it must lie in [0, 1).")
-        check_budget(self.epsilon, self.delta, self.clients)
+        for field, allowed, fits in _RANGES:
+            value = getattr(self, field)
+            require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
         self.local_optimizer()
+        self.check_epsilon(self.epsilon)
+        self._check_telemetry()
+        if math.isfinite(self.epsilon):
+            self.warn_of_delta()
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
+
+    def _check_names(self) -> None:
+        """Refuse names that are in no catalogue."""
+        for field in ("dataset", "data_root"):
+            require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        for field, allowed in _NAMES:
+            name = getattr(self, field)
+            known = name.removesuffix(GROUP_NORM_SUFFIX) if field == "model" and isinstance(name, str) else name
+            if known not in list(allowed):
+                raise unknown_name(field, name, allowed)
+        dataset_entry(self.dataset)
+        parse_partition(self.partition)
+
+    def _check_telemetry(self) -> None:
+        """Refuse to pay for a clip bit where nothing is clipped."""
         recipe = find_method(self.method)
-        if recipe.releases and not recipe.mechanism.private:
-            require(
-                self.epsilon == math.inf,
-                f"epsilon is {self.epsilon}, but method '{self.method}' adds no noise and certifies none; "
-                "set epsilon to inf.",
+        require(
+            not self.telemetry_share or (recipe.releases and recipe.mechanism.private),
+            f"telemetry_share is {self.telemetry_share}, but method '{self.method}' clips nothing that could be "
+            "reported; set it to 0.",
+        )
+
+    def check_epsilon(self, epsilon: float) -> None:
+        """Refuse a privacy budget, of this configuration or of one of its runs, that the method cannot have."""
+        require(
+            is_number(epsilon) and epsilon > 0,
+            f"epsilon is {epsilon!r}, but it must be above 0 (inf trains without noise).",
+        )
+        recipe = find_method(self.method)
+        require(
+            epsilon == math.inf or not recipe.releases or recipe.mechanism.private,
+            f"epsilon is {epsilon}, but method '{self.method}' adds no noise and certifies none; set epsilon to inf.",
+        )
+
+    def warn_of_delta(self) -> None:
+        """Warn of a delta that promises little."""
+        if self.delta >= 1 / self.clients:
+            warnings.warn(
+                f"delta is {self.delta}, at or above 1/clients = {1 / self.clients:.3g}: "
+                "such a guarantee allows publishing a whole client now and then.",
+                stacklevel=4,
             )
 
     def local_optimizer(self) -> Optimizer:
@@ -144,19 +177,31 @@ class RunSettings:
     def __post_init__(self) -> None:
         require_count("seed", self.seed, least=0)
         if self.learning_rate is not None:
-            require_positive("learning_rate", self.learning_rate)
+            allowed = "a finite number above 0"
+            fits = is_number(self.learning_rate) and 0 < self.learning_rate < math.inf
+            require(fits, f"learning_rate is {self.learning_rate!r}, but it must be {allowed}.")
+        if self.partition is not None:
+            parse_partition(self.partition)
 
 
-def check_budget(epsilon: float, delta: float, clients: int) -> None:
-    """Refuse an impossible budget; warn of a delta that promises little."""
-    require(
-        isinstance(epsilon, (int, float)) and epsilon > 0,
-        f"epsilon is {epsilon}, but it must be above 0 (inf trains without noise).",
-    )
-    require(isinstance(delta, float) and 0 < delta < 1, f"delta is {delta}, but it must lie in (0, 1).")
-    if math.isfinite(epsilon) and delta >= 1 / clients:
-        warnings.warn(
-            f"delta is {delta}, at or above 1/clients = {1 / clients:.3g}: "
-            "such a guarantee allows publishing a whole client now and then.",
-            stacklevel=2,
-        )
+_NAMES: tuple[tuple[str, Iterable[str]], ...] = (
+    ("method", METHODS),
+    ("model", MODELS),
+    ("sampling", SAMPLINGS),
+    ("placement", PLACEMENTS),
+    ("executor", EXECUTORS),
+    ("device", ("auto", "cpu", "cuda")),
+    ("optimizer", OPTIMIZERS),
+)
+
+_RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    ("test_fraction", "a number in (0, 0.5]", lambda value: 0 < value <= 0.5),
+    ("sampling_rate", "a number in (0, 1]", lambda value: 0 < value <= 1),
+    ("local_epochs", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
+    ("learning_rate", "a finite number above 0", lambda value: 0 < value < math.inf),
+    ("momentum", "a number in [0, 1)", lambda value: 0 <= value < 1),
+    ("weight_decay", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
+    ("delta", "a number in (0, 1)", lambda value: 0 < value < 1),
+    ("telemetry_share", "a number in [0, 1)", lambda value: 0 <= value < 1),
+)
+"""Numbers by field: what is allowed, in words and as a test. NaN passes none of them."""

@@ -6,7 +6,8 @@ at different rounds: every draw is a function of (seed, stream, round), so a row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor
 
 from fl_core.cohort import Cohort, draw_cohort
-from fl_core.config import FederationConfig, RunSettings, check_budget
+from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import load_dataset
-from fl_core.errors import InputError
+from fl_core.errors import InputError, require, require_count
 from fl_core.evaluation import Evaluation
 from fl_core.executors import Executor, Images, LocalWork
 from fl_core.local_data import ClientTables, draw_batches, phase_steps
@@ -52,6 +53,7 @@ class Federation:
         Raises:
             InputError: the dataset is missing, or a setting does not fit it.
         """
+        require_count("runs", runs)
         self.config = config
         self.recipe = find_method(config.method)
         self.device = config.resolve_device()
@@ -83,8 +85,11 @@ class Federation:
         """Put rows of the batch at the beginning of new runs.
 
         Raises:
-            InputError: a partition is impossible or a budget is invalid; no row has changed then.
+            InputError: a row does not exist, a partition is impossible or a budget is invalid; no row has changed then.
         """
+        for row in rows:
+            require(0 <= row < self.runs, f"row is {row}, but this federation has rows 0 to {self.runs - 1}.")
+        require(len(rows) == len(settings), f"There are {len(rows)} rows to start, but settings for {len(settings)}.")
         prepared = [self._prepare(one) for one in settings]
         for row, one, (ledger, index) in zip(rows, settings, prepared, strict=True):
             self.settings[row], self.ledgers[row], self._indices[row] = one, ledger, index
@@ -95,7 +100,9 @@ class Federation:
     def _prepare(self, settings: RunSettings) -> tuple[Ledger, ClientIndex]:
         config = self.config
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
-        check_budget(epsilon, config.delta, config.clients)
+        config.check_epsilon(epsilon)
+        if math.isinf(config.epsilon) and math.isfinite(epsilon):
+            config.warn_of_delta()  # the configuration itself promised nothing and so was not warned of
         partition = config.partition if settings.partition is None else settings.partition
         labels, groups = self._dataset.train_labels, self._dataset.train_groups
         index = client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
@@ -132,21 +139,27 @@ class Federation:
             InputError: the plan does not fit; nothing has changed then.
         """
         plan.check(self.runs)
-        wanted = ~self.done if active is None else active & ~self.done
+        wanted = ~self.done
+        if active is not None:
+            fits = np.shape(active) == (self.runs,) and np.asarray(active).dtype == bool
+            require(fits, f"active is {active}, but it needs True or False for each of {self.runs} runs.")
+            wanted = wanted & active
         noise, refused = self._charge(plan, wanted)  # before any data is touched: a refused run stays as it is
         ran = wanted & ~refused
         cohort = draw_cohort(self.config, self.seeds, self.rounds, ran, self.device)
         work = self._local_work(self.recipe.objective.phases, "minibatch", self.rounds, cohort.run, cohort.client)
         trained, loss = self.executor.train(work, self._images)
-        finite = torch.isfinite(trained).all(-1)
+        update = (trained - work.parameters) * self._shared  # not finite in a personal part is NaN here, too
+        finite = torch.isfinite(torch.linalg.vector_norm(update, dim=-1))  # nor may the norm overflow
+        rejected = cohort.scatter((~finite).float()).sum(-1)
+        used = (self._tensor(cohort.sizes) - rejected).clamp_min(1)
         figures: dict[str, Any] = self._budget_figures() | {
-            "train_loss": cohort.scatter(torch.where(finite, loss, 0.0)).sum(-1) / self._counts(cohort),
+            "train_loss": cohort.scatter(torch.where(finite, loss, 0.0)).sum(-1) / used,
             "participants": cohort.sizes,
-            "rejected_updates": cohort.scatter((~finite).float()).sum(-1),
+            "rejected_updates": rejected,
         }
         if self.recipe.releases:
-            update = self.recipe.sparsification((trained - work.parameters) * self._shared)
-            figures |= self._release(cohort, update, plan, noise, ran)
+            figures |= self._release(cohort, self.recipe.sparsification(update), plan, noise, ran)
         self._keep_personal(cohort, trained, finite)
         self.rounds[ran] += 1
         if evaluate:
@@ -182,13 +195,13 @@ class Federation:
         """Local training of the clients at (run, client), each from the model it has now."""
         config, tables = self.config, self._tables
         lengths, active = phase_steps(config, phases, tables)
-        batches = draw_batches(tables, self.seeds, stream, rounds, sum(lengths), config.batch_size)[run, client]
+        batches = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size)
         start = self._client_models(run, client)
         rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
         return LocalWork(
             parameters=start,
             phases=phases,
-            batches=torch.split(batches, lengths, dim=1),
+            batches=tuple(phase[run, client] for phase in batches),
             active=tuple(None if mask is None else mask[run, client] for mask in active),
             context={"start": start},
             learning_rate=self._tensor(rates)[run],
@@ -214,7 +227,10 @@ class Federation:
         released = clipped.total + std.unsqueeze(-1) * normal
         moved = self.recipe.aggregation(self.server, released, config.cohort, rate)
         counts = self._counts(cohort)
-        noise_norm = std * self._shared.sum().sqrt()
+        # Of the expected cohort: how many took part is private, and must not reach a public figure.
+        expected = torch.full_like(participants, config.cohort)
+        expected_std = noise_std(config.placement, clip, self._tensor(noise[UPDATE]), expected)
+        noise_norm = expected_std * self._shared.sum().sqrt()
         previous = self._last_release
         figures: dict[str, Any] = {
             "server_learning_rate": plan.server_learning_rate,
@@ -228,9 +244,9 @@ class Federation:
             figures["noise_multiplier"] = noise[UPDATE]
             figures["clipped_share"] = (present & ~clipped.within).sum(-1) / counts
             figures["signal_to_noise"] = _ratio(torch.linalg.vector_norm(clipped.total, dim=-1), noise_norm)
-        if config.telemetry_share:
+        if private and config.telemetry_share:
             bits = self._draw_noise("telemetry", ran & (noise[CLIP_BIT] > 0), 1).squeeze(-1)
-            multiplier = self._tensor(noise[CLIP_BIT])
+            multiplier = noise_std(config.placement, torch.ones_like(clip), self._tensor(noise[CLIP_BIT]), participants)
             figures["unclipped_share_noised"] = noised_clip_share(
                 clipped.within, present, config.cohort, multiplier, bits
             )
@@ -303,38 +319,81 @@ class Federation:
     # ---------------------------------------------------------------- saving and resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue bit for bit: `tensors` by name, and `plain` as JSON-able values."""
+        """Everything needed to continue bit for bit: `tensors` by name, and `plain` as values for strict JSON."""
         tensors = {"server": self.server, "last_release": self._last_release}
         tensors |= {f"clients.{name}": value for name, value in self.clients.items()}
         return {
             "tensors": {name: value.detach().clone() for name, value in tensors.items()},
             "plain": {
-                "config": asdict(self.config) | {"epsilon": str(self.config.epsilon)},
-                "settings": [asdict(one) for one in self.settings],
+                "config": _plain(self.config),
+                "settings": [_plain(one) for one in self.settings],
                 "rounds": self.rounds.tolist(),
                 "ledgers": [ledger.state_dict() for ledger in self.ledgers],
             },
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the object must have been made with the same settings.
 
         Raises:
-            InputError: the state belongs to other settings, or a ledger in it was edited.
+            InputError: the state belongs to other settings, is damaged, or a ledger in it was edited; nothing has
+                changed then.
         """
-        own, plain = self.state_dict()["plain"]["config"], state["plain"]
-        for field, value in own.items():
-            if field not in ("executor", "device", "memory_limit_mib", "data_root") and plain["config"][field] != value:
-                raise InputError(f"{field} of the saved run is {plain['config'][field]}, but here it is {value}.")
-        if len(plain["rounds"]) != self.runs:
-            raise InputError(f"The saved state holds {len(plain['rounds'])} runs, but this federation has {self.runs}.")
-        self.start(range(self.runs), [RunSettings(**one) for one in plain["settings"]])
-        for ledger, saved in zip(self.ledgers, plain["ledgers"], strict=True):
-            ledger.load_state_dict(saved)
-        self.rounds = np.array(plain["rounds"], dtype=np.int64)
-        tensors = {name: value.to(self.device).clone() for name, value in state["tensors"].items()}
+        try:
+            settings, ledgers, rounds = self._read_plain(state["plain"])
+            tensors = self._read_tensors(state["tensors"])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise InputError(f"The saved state is not one that a federation wrote ({error!r}).") from error
+        self.start(range(self.runs), settings)
+        self.ledgers, self.rounds = ledgers, rounds
         self.server, self._last_release = tensors["server"], tensors["last_release"]
         self.clients = {name: tensors[f"clients.{name}"] for name in self.clients}
+
+    def _read_plain(self, plain: Mapping[str, Any]) -> tuple[list[RunSettings], list[Ledger], np.ndarray]:
+        """Settings, ledgers and rounds `[runs]` of a saved state, once they fit this federation and each other."""
+        for field, value in _plain(self.config).items():
+            if field not in ("executor", "device", "memory_limit_mib", "data_root") and plain["config"][field] != value:
+                raise InputError(f"{field} of the saved run is {plain['config'][field]}, but here it is {value}.")
+        for part in ("settings", "rounds", "ledgers"):
+            found = len(plain[part])
+            require(found == self.runs, f"The saved state holds {found} {part}, but this federation has {self.runs}.")
+        settings = [_read_settings(one) for one in plain["settings"]]
+        ledgers = [self._prepare(one)[0] for one in settings]
+        for ledger, saved, rounds in zip(ledgers, plain["ledgers"], plain["rounds"], strict=True):
+            ledger.load_state_dict(saved)
+            self._check_round(rounds, ledger)
+        return settings, ledgers, np.array(plain["rounds"], dtype=np.int64)
+
+    def _check_round(self, rounds: int, ledger: Ledger) -> None:
+        """Refuse a number of rounds done that is impossible, or another one than the ledger has charged."""
+        require_count("rounds of the saved run", rounds, least=0)
+        require(
+            rounds <= self.config.rounds, f"rounds of the saved run is {rounds}, but it has {self.config.rounds} only."
+        )
+        if self.recipe.releases and self.recipe.mechanism.private:
+            charged = ledger.charges[-1].round + 1 if ledger.charges else 0
+            require(rounds == charged, f"rounds of the saved run is {rounds}, but its ledger has charged {charged}.")
+
+    def _read_tensors(self, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of a saved state's tensors on this device, once they have the right shapes."""
+        tensors = {}
+        for name, own in self.state_dict()["tensors"].items():
+            fits = saved[name].shape == own.shape and saved[name].dtype == own.dtype
+            require(fits, f"{name} of the saved run has shape {tuple(saved[name].shape)}, not {tuple(own.shape)}.")
+            tensors[name] = saved[name].to(self.device).clone()
+        return tensors
+
+
+def _plain(settings: FederationConfig | RunSettings) -> dict[str, Any]:
+    """Fields as values for strict JSON, which has no infinity; an epsilon of 8 and of 8.0 read the same."""
+    epsilon = settings.epsilon
+    return asdict(settings) | {"epsilon": None if epsilon is None else str(float(epsilon))}
+
+
+def _read_settings(plain: Mapping[str, Any]) -> RunSettings:
+    """The inverse of `_plain` for a run's settings."""
+    epsilon = plain["epsilon"]
+    return RunSettings(**{**plain, "epsilon": None if epsilon is None else float(epsilon)})
 
 
 def _ratio(value: Tensor, noise_norm: Tensor) -> Tensor:

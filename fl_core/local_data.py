@@ -22,8 +22,7 @@ class ClientTables:
     Attributes:
         train, test: image indices, padded with valid ones `[runs, clients, longest]`.
         train_count, test_count: how many of them are the client's `[runs, clients]`.
-        widths: longest client of each run, which its random draws depend on.
-        most_samples: longest of all.
+        widths: longest client of each run; the run's random draws depend on it, and on no other run.
     """
 
     def __init__(self, indices: Sequence[ClientIndex], device: torch.device):
@@ -32,7 +31,6 @@ class ClientTables:
         self.train_count = torch.stack([index.train_count for index in indices]).to(device)
         self.test_count = torch.stack([index.test_count for index in indices]).to(device)
         self.widths = [index.train.shape[1] for index in indices]
-        self.most_samples = max(self.widths)
 
 
 def _stack(tables: list[Tensor]) -> Tensor:
@@ -47,36 +45,60 @@ def draw_batches(
     seeds: Sequence[int],
     stream: str,
     rounds: NDArray[np.int64],
-    steps: int,
+    lengths: NDArray[np.int64],
     batch_size: int,
-) -> Tensor:
-    """Training images of every client's minibatches `[runs, clients, steps, batch]`.
+) -> tuple[Tensor, ...]:
+    """Training images of every client's minibatches, per phase `[runs, clients, steps, batch]`.
 
-    They are drawn for all clients, so that a client's batches do not depend on who else takes part.
+    They are drawn for all clients, so that a client's batches do not depend on who else takes part; and each run draws
+    for its own steps, so that they do not depend on the batch it is in. A run with fewer steps repeats its last one.
+
+    Args:
+        tables: the clients' index tables.
+        seeds: of the runs.
+        stream: the named stream that is drawn from.
+        rounds: of the runs, `[runs]`.
+        lengths: steps of each phase `[runs, phases]`.
+        batch_size: samples per step.
     """
     clients, device = tables.train.shape[1], tables.train.device
+    steps = lengths.sum(axis=1)
     keys = [
-        minibatch_keys(clients, width, steps, batch_size, torch_generator(seed, stream, int(index), device))
-        for seed, index, width in zip(seeds, rounds, tables.widths, strict=True)
+        minibatch_keys(clients, width, int(own), batch_size, torch_generator(seed, stream, int(index), device))
+        for seed, index, width, own in zip(seeds, rounds, tables.widths, steps, strict=True)
     ]
-    positions = positions_from_keys(_stack(keys), tables.train_count, steps, batch_size)
-    return tables.train.gather(2, positions.flatten(2)).view(positions.shape)
+    positions = positions_from_keys(_stack(keys), tables.train_count, int(steps.max()), batch_size)
+    batches = tables.train.gather(2, positions.flatten(2)).view(positions.shape)
+    if (lengths == lengths[0]).all():
+        return torch.split(batches, lengths[0].tolist(), dim=2)
+    return _split_unequal(batches, lengths)
+
+
+def _split_unequal(batches: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, ...]:
+    """`torch.split` of `[runs, clients, steps, batch]` where each run has phases of its own length."""
+    starts, pieces = lengths.cumsum(axis=1) - lengths, []
+    for start, length in zip(starts.T, lengths.T, strict=True):
+        steps = start[:, None] + np.minimum(np.arange(length.max()), length[:, None] - 1)
+        index = torch.from_numpy(steps).to(batches.device)[:, None, :, None]
+        pieces.append(batches.gather(2, index.expand(-1, batches.shape[1], -1, batches.shape[3])))
+    return tuple(pieces)
 
 
 def phase_steps(
     config: FederationConfig, phases: tuple[Phase, ...], tables: ClientTables
-) -> tuple[list[int], list[Tensor | None]]:
-    """Steps of each phase, and which clients still work at each `[runs, clients, steps]` (None: all do).
+) -> tuple[NDArray[np.int64], list[Tensor | None]]:
+    """Steps of each phase `[runs, phases]`, and which clients still work at each `[runs, clients, steps]` (None: all).
 
     With `local_epochs`, a client works for as many minibatches as its passes need; others wait for the longest.
     """
     if not config.local_epochs:
-        return [max(1, round(config.local_steps * phase.work)) for phase in phases], [None] * len(phases)
-    lengths: list[int] = []
+        steps = [max(1, round(config.local_steps * phase.work)) for phase in phases]
+        return np.tile(np.array(steps, dtype=np.int64), (len(tables.widths), 1)), [None] * len(phases)
+    passes = [config.local_epochs * phase.work for phase in phases]
+    lengths = [[max(1, math.ceil(own * width / config.batch_size)) for own in passes] for width in tables.widths]
     active: list[Tensor | None] = []
-    for phase in phases:
-        passes = config.local_epochs * phase.work
-        lengths.append(max(1, math.ceil(passes * tables.most_samples / config.batch_size)))
-        own = torch.ceil(passes * tables.train_count / config.batch_size).clamp_min(1)
-        active.append(torch.arange(lengths[-1], device=own.device) < own.unsqueeze(-1))
-    return lengths, active
+    for phase, own in enumerate(passes):
+        steps_of = torch.ceil(own * tables.train_count.to(torch.float64) / config.batch_size).clamp_min(1)
+        longest = max(row[phase] for row in lengths)
+        active.append(torch.arange(longest, device=steps_of.device) < steps_of.unsqueeze(-1))
+    return np.array(lengths, dtype=np.int64), active

@@ -13,6 +13,10 @@ from fl_core.errors import InputError
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
+CLIP_RANGE = (1e-9, 1e9)
+"""Clip norms allowed. Norms are float32: squares of coordinates below 1e-19 vanish, so that a C of that size would be
+passed unnoticed; those above 1e19 overflow."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -61,7 +65,7 @@ class RoundPlan:
     """Everything a controller may decide for one round of a batch.
 
     Attributes:
-        clip_norm: C of each run `[runs]`; ignored by methods that do not clip.
+        clip_norm: C of each run `[runs]`, in `CLIP_RANGE`; ignored by methods that do not clip.
         server_learning_rate: factor on the mean update `[runs]`.
         budget_share: share of each run's remaining budget to spend `[runs]`, in (0, 1]; None spends uniformly.
     """
@@ -79,19 +83,24 @@ class RoundPlan:
         """Refuse a plan that does not fit.
 
         Raises:
-            InputError: a value is not a finite number above 0, or there is not one per run.
+            InputError: a value is out of range, or there is not one per run.
         """
-        values = {"clip_norm": self.clip_norm, "server_learning_rate": self.server_learning_rate}
+        _check_entries("clip_norm", self.clip_norm, runs, *CLIP_RANGE)
+        _check_entries("server_learning_rate", self.server_learning_rate, runs, 0, float(np.finfo(np.float32).max))
         if self.budget_share is not None:
-            values["budget_share"] = self.budget_share
-        for field, value in values.items():
-            if np.shape(value) != (runs,):
-                raise InputError(
-                    f"{field} has shape {np.shape(value)}, but it needs one entry for each of {runs} runs."
-                )
-            wrong = ~(np.isfinite(value) & (value > 0))
-            if wrong.any():
-                raise InputError(f"{field} is {value[wrong][0]}, but it must be a finite number above 0.")
+            _check_entries("budget_share", self.budget_share, runs, 0, 1)
+
+
+def _check_entries(field: str, values: FloatArray, runs: int, low: float, high: float) -> None:
+    """Refuse anything but one number per run in [low, high]; a low end of 0 is excluded."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        raise InputError(f"{field} is {values!r}, but it must be an array of numbers.")
+    if values.shape != (runs,):
+        raise InputError(f"{field} has shape {values.shape}, but it needs one entry for each of {runs} runs.")
+    wrong = ~((values >= low) & (values <= high) & (values > 0))
+    if wrong.any():
+        allowed = f"in [{low:g}, {high:g}]" if low else f"above 0 and at most {high:g}"
+        raise InputError(f"{field} is {values[wrong][0]}, but it must be {allowed}.")
 
 
 @dataclass(frozen=True)

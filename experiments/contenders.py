@@ -1,0 +1,130 @@
+"""From what a user types after --controllers to controllers that can be played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.bundle import LearnedController, load_controller
+
+from envs import EnvCore, make_core
+from experiments.episodes import Contender, Policy, Settings
+from experiments.progress import rounds_bar
+from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
+from fl_core.errors import InputError, unknown_name
+from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
+
+LEARNED = ("ppo",)
+"""Algorithms whose saved controllers are named as `ppo:FOLDER`."""
+
+
+def is_learned(spec: str) -> bool:
+    """Whether a spec names a saved controller."""
+    return spec.partition(":")[0] in LEARNED
+
+
+def check_spec(spec: str) -> None:
+    """Refuse a spec that cannot be read, before any work starts.
+
+    Raises:
+        InputError: the controller is unknown, or its parameters or folder are wrong.
+    """
+    if is_learned(spec):
+        _load(spec)
+    elif spec.partition(":")[0] in CONTROLLERS:
+        parse_controller(spec)
+    else:
+        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED])
+
+
+def needs_search(specs: Sequence[str]) -> bool:
+    """Whether some controller derives from the best fixed clip norm, so that it has to be searched."""
+    return any(not is_learned(spec) and _anchored(parse_controller(spec)) for spec in specs)
+
+
+def _anchored(spec: ControllerSpec) -> bool:
+    return spec.anchored and spec.name != "fixed"
+
+
+def make_contenders(specs: Sequence[str], settings: Settings, instances: int) -> list[Contender]:
+    """Controllers ready to play, after searching the best fixed clip norm where one of them derives from it.
+
+    Args:
+        specs: as typed.
+        settings: the environment without any controller's view.
+        instances: training instances that the search tries each value on.
+
+    Raises:
+        InputError: a spec cannot be read, two are the same, or a controller does not fit the task.
+    """
+    for spec in specs:
+        check_spec(spec)
+        if list(specs).count(spec) > 1:
+            raise InputError(f"controllers names '{spec}' twice, but each may be compared only once.")
+    contenders = [_learned(spec) if is_learned(spec) else None for spec in specs]
+    for spec, contender in zip(specs, contenders, strict=True):
+        if contender is None:
+            _hand_coded(parse_controller(spec), settings, None, dry=True)
+        else:
+            contender.build(make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"}))
+    tuned = None
+    if needs_search(specs):
+        rounds = int(make_core(1, **{**settings, "reward": "final-accuracy"}).task.federation.rounds)
+        with rounds_bar(search_rounds(rounds, instances), "search for the best fixed clip norm") as progress:
+            tuned = tune_fixed_clip(settings, instances, progress)
+    return [
+        _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
+        for spec, contender in zip(specs, contenders, strict=True)
+    ]
+
+
+def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | None, dry: bool = False) -> Contender:
+    """A controller of the catalogue; `dry` only checks that it fits, with the task's default as its anchor."""
+    view = {"knobs": spec.knobs, "signals": spec.signals, "decision_rounds": 1}
+    core = make_core(1, **{**settings, **view, "reward": "final-accuracy"})
+    searched = _anchored(spec)
+    anchor = (core.task.clip_norm if dry else tuned.clip_norm if tuned else None) if searched else None
+
+    def build(target: EnvCore) -> Policy:
+        return make_controller(spec, target, anchor)
+
+    words = ""
+    if tuned:
+        words = f"the best of {len(tuned.scores)} clip norms on {tuned.instances} training instances"
+    return Contender(
+        name=str(spec),
+        label=make_controller(spec, core, anchor).label,
+        view=view,
+        build=build,
+        search_rounds=tuned.rounds if tuned and searched else 0,
+        tuned_on=words if searched else "",
+        signals=spec.signals,
+    )
+
+
+def _learned(spec: str) -> Contender:
+    """A saved controller, in the environment it was trained for."""
+    controller = _load(spec)
+
+    def build(target: EnvCore) -> Policy:
+        controller.check(target)
+        return controller
+
+    return Contender(
+        name=spec,
+        label=controller.label,
+        view=controller.view,
+        build=build,
+        training_rounds=controller.training_rounds,
+        tuned_on=controller.trained_on,
+        signals=controller.view["signals"],
+    )
+
+
+def _load(spec: str) -> LearnedController:
+    algorithm, _, folder = spec.partition(":")
+    if not folder:
+        raise InputError(f"controller '{spec}' names no folder; write {algorithm}:runs/NAME.")
+    path = Path(folder)
+    nested = path / "controller"
+    return load_controller(nested if nested.is_dir() else path)

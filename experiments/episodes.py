@@ -1,0 +1,136 @@
+"""Playing whole episodes of a controller, many seeds at a time as rows of one batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import EnvCore, make_core
+from experiments.results import EVALUATED, Episode
+from fl_core.config import FederationConfig, RunSettings
+
+Settings = Mapping[str, Any]
+"""Keyword arguments of an environment: the task, replaced settings, and what a controller needs to see and set."""
+
+RowProgress = Callable[[int], None]
+"""Told how many rounds (of single runs) have just been done."""
+
+_ROW_BYTES = 1 << 31
+_TRAJECTORIES = (
+    "clip_norm",
+    "server_learning_rate",
+    "noise_multiplier",
+    "epsilon_spent",
+    "clipped_share",
+    "signal_to_noise",
+    *EVALUATED,
+)
+
+
+class Policy(Protocol):
+    """What every controller can do, as a stable-baselines3 model can."""
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Actions `[runs, knobs]` for observations `[runs, features]`, and the state to hand in next time."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A controller ready to be played.
+
+    Attributes:
+        name: its spec, as a user would type it.
+        label: how figures and tables call it.
+        view: environment settings that it needs (`knobs`, `signals`, `decision_rounds`).
+        build: makes the policy for an environment.
+        training_rounds, search_rounds: federated rounds it cost to train or tune it.
+        tuned_on: which instances that took, in words.
+    """
+
+    name: str
+    label: str
+    view: Mapping[str, Any]
+    build: Callable[[EnvCore], Policy]
+    training_rounds: int = 0
+    search_rounds: int = 0
+    tuned_on: str = ""
+    signals: str = field(default="public")
+
+
+def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:
+    """How many runs to batch so that the updates of their cohorts stay within 2 GiB.
+
+    Args:
+        config: the federation.
+        size: parameters of its model.
+        wanted: runs to do.
+    """
+    per_row = 4 * size * max(1, math.ceil(config.cohort)) * 4
+    return max(1, min(wanted, _ROW_BYTES // per_row))
+
+
+def play(
+    contender: Contender, settings: Settings, seeds: Sequence[int], progress: RowProgress
+) -> tuple[list[Episode], str]:
+    """One episode of a controller for every seed, and how the executor ran them.
+
+    Args:
+        contender: the controller.
+        settings: the environment, without the controller's own view.
+        seeds: instances.
+        progress: told of every round done.
+    """
+    whole = {**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True}
+    core = make_core(1, **whole)
+    rows = rows_at_once(core.task.federation, core.federation.model.size, len(seeds))
+    episodes: list[Episode] = []
+    for first in range(0, len(seeds), rows):
+        chunk = list(seeds[first : first + rows])
+        if core.runs != len(chunk):
+            core = make_core(len(chunk), **whole)
+        run_to_the_end(core, contender.build(core), chunk, progress)
+        episodes += [episode_of(core, row) for row in range(len(chunk))]
+    return episodes, core.federation.executor.choice
+
+
+def run_to_the_end(core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress) -> None:
+    """Reset every row of a core to one of the seeds, and let the policy act until all runs have ended."""
+    core.reset(range(core.runs), [RunSettings(seed=seed) for seed in seeds])
+    state, start = None, np.ones(core.runs, dtype=bool)
+    done = 0
+    while not core.finished.all():
+        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
+        core.step(actions)
+        start = np.zeros(core.runs, dtype=bool)
+        total = int(core.federation.rounds.sum())
+        progress(total - done)
+        done = total
+
+
+def episode_of(core: EnvCore, row: int) -> Episode:
+    """The record of a finished run."""
+    history = core.history[row]
+    last = history[-1] if history else {}
+    spent = last.get("epsilon_spent", 0.0)
+    ledger = core.federation.ledgers[row]
+    return Episode(
+        seed=core.federation.settings[row].seed,
+        global_accuracy=last.get("global_accuracy", 0.0),
+        personal_accuracy=last.get("personal_accuracy", 0.0),
+        epsilon_spent=spent,
+        epsilon_pld=ledger.epsilon_by("pld") if math.isfinite(spent) else math.inf,
+        rounds=len(history),
+        diverged=not math.isfinite(last.get("server_norm", 0.0)),
+        trajectory={name: [step[name] for step in history] for name in _TRAJECTORIES if name in last},
+    )

@@ -1,0 +1,176 @@
+"""`dpilot run`: one federated run under one controller, recorded as it goes."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from envs import EnvCore, make_core
+from experiments.contenders import make_contenders
+from experiments.episodes import Contender, RowProgress, episode_of
+from experiments.progress import rounds_bar
+from experiments.runfolder import make_run_folder, write_csv, write_yaml
+from experiments.tensorboard import RoundWriter
+from fl_core.config import FederationConfig, RunSettings
+from fl_core.errors import require_count
+from fl_core.files import write_json
+from fl_core.rounds import FIGURES
+
+SAVE_SECONDS = 10.0
+"""How often the rounds so far are written."""
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """One federated run under one controller. Its rounds go to a folder below --runs, and to TensorBoard."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    controller: str = "fixed"
+    """Who sets the knobs: a schedule with its parameters (`dpilot list controllers`), ppo:FOLDER, or none."""
+    seed: int = 0
+    """Instance: fixes partition, initial model, cohorts, batches and noise."""
+    search_instances: int = 8
+    """Training instances on which best-fixed, and what derives from it, is searched first."""
+    runs: Path = Path("runs")
+    """Folder that receives the run's folder."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Run it, leave its records, and print what came of it."""
+        require_count("seed", self.seed, least=0)
+        require_count("search_instances", self.search_instances)
+        settings = {"task": self.task, **asdict(self.federation)}
+        (contender,) = make_contenders([self.controller], settings, self.search_instances)
+        core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+        core.reset([0], [RunSettings(seed=self.seed)])
+        folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
+        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": contender.view})
+        with RoundWriter(folder) as writer, rounds_bar(self.federation.rounds, contender.label) as progress:
+            record = _Record(core, contender, folder, writer)
+            try:
+                record.play(progress)
+            finally:
+                record.save("complete" if core.finished.all() else "interrupted")
+            writer.hparams(hyperparameters(core, contender.name, self.seed), final_metrics(core, 0))
+        print_summary(core, contender, folder)
+
+
+class _Record:
+    """A run on its way, with its rounds written every few seconds."""
+
+    def __init__(self, core: EnvCore, contender: Contender, folder: Path, writer: RoundWriter):
+        self._core, self._contender, self._folder, self._writer = core, contender, folder, writer
+        self._written = 0
+
+    def play(self, progress: RowProgress) -> None:
+        """Let the controller act to the end."""
+        policy = self._contender.build(self._core)
+        state, start = None, np.ones(1, dtype=bool)
+        saved = time.monotonic()
+        while not self._core.finished.all():
+            actions, state = policy.predict(self._core.observe(), state, start, deterministic=True)
+            self._core.step(actions)
+            start = np.zeros(1, dtype=bool)
+            progress(self._write_new_rounds())
+            if time.monotonic() - saved > SAVE_SECONDS:
+                self.save("running")
+                saved = time.monotonic()
+
+    def _write_new_rounds(self) -> int:
+        history = self._core.history[0]
+        for index in range(self._written, len(history)):
+            self._writer.round(index + 1, history[index])
+        new, self._written = len(history) - self._written, len(history)
+        return new
+
+    def save(self, status: str) -> None:
+        """Write rounds and summary as they stand."""
+        rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
+        write_csv(self._folder / "rounds.csv", rows)
+        write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
+
+
+def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str, Any]:
+    """What a run came to, as JSON-able values; what is not finite is spelled out."""
+    config, ledger = core.federation.config, core.federation.ledgers[0]
+    episode = episode_of(core, 0)
+    figures = core.history[0][-1] if core.history[0] else {}
+    numbers = {
+        "epsilon_target": ledger.epsilon,
+        "delta": config.delta,
+        "epsilon_spent": episode.epsilon_spent,
+        "epsilon_pld": episode.epsilon_pld,
+        **{name: value for name, value in figures.items() if name not in ("epsilon_spent", "epsilon_left")},
+    }
+    return {
+        "status": status,
+        "task": core.task.name,
+        "method": config.method,
+        "controller": contender.name,
+        "seed": episode.seed,
+        "rounds": episode.rounds,
+        "diverged": episode.diverged,
+        "accountant": ledger.accountant,
+        "sampling": f"{config.sampling}, rate {config.sampling_rate:g}",
+        "placement": config.placement,
+        "executor": core.federation.executor.choice,
+        "signals": contender.signals,
+        "signal_classes": {feature.name: feature.signal_class for feature in core.features},
+        "figure_classes": {name: FIGURES[name].signal_class for name in figures},
+        "search_rounds": contender.search_rounds,
+        "training_rounds": contender.training_rounds,
+        **{name: value if math.isfinite(value) else str(value) for name, value in numbers.items()},
+    }
+
+
+def hyperparameters(core: EnvCore, controller: str, seed: int) -> dict[str, str | float | int | bool]:
+    """What TensorBoard's HParams page lists of a run; every run has the same names, or the page drops some."""
+    config = core.federation.config
+    return {
+        "task": core.task.name,
+        "method": config.method,
+        "controller": controller,
+        "signals": core.spec.signals,
+        "epsilon": config.epsilon,
+        "rounds": config.rounds,
+        "clients": config.clients,
+        "sampling rate": config.sampling_rate,
+        "seed": seed,
+    }
+
+
+def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
+    """Final figures of a run for the HParams page."""
+    last = core.history[row][-1] if core.history[row] else {}
+    names = ("global_accuracy", "personal_accuracy", "global_loss", "personal_loss", "epsilon_spent")
+    return {name: last[name] for name in names if name in last}
+
+
+def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
+    """What a user wants to know when a run has ended."""
+    episode, config = episode_of(core, 0), core.federation.config
+    ledger = core.federation.ledgers[0]
+    print(f"{contender.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
+    if episode.diverged:
+        print("The run diverged: its model is no longer finite.")
+    print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
+    print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients' hold-outs")
+    if not core.federation.recipe.releases:
+        print("  epsilon            0: nothing leaves the clients")
+    else:
+        print(
+            f"  epsilon            {episode.epsilon_spent:.4g} spent of {ledger.epsilon:g} at delta {config.delta:g} "
+            f"({ledger.accountant}; {episode.epsilon_pld:.4g} by PLD)"
+        )
+    if any(feature.signal_class == "raw" for feature in core.features):
+        print("  The controller saw exact private figures: epsilon holds for the model updates alone.")
+    print(f"  executor           {core.federation.executor.choice}")
+    print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder.parent}")

@@ -1,0 +1,102 @@
+"""Searching the best fixed clip norm in hindsight, and what the search costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import EnvCore, make_core
+from envs.instances import instance_seeds
+from experiments.episodes import RowProgress, Settings, rows_at_once, run_to_the_end
+
+COARSE_VALUES = 9
+FINE_STEPS = (-2 / 3, -1 / 3, 1 / 3, 2 / 3)
+"""Second stage: these parts of a coarse step around the best coarse value, on the same instances."""
+
+
+@dataclass(frozen=True)
+class TunedClip:
+    """The outcome of a search.
+
+    Attributes:
+        clip_norm: the value with the highest mean final accuracy.
+        scores: mean final accuracy of every value tried.
+        rounds: federated rounds that the search ran.
+        instances: training instances each value was tried on.
+    """
+
+    clip_norm: float
+    scores: dict[float, float]
+    rounds: int
+    instances: int
+
+    @property
+    def is_interior(self) -> bool:
+        """Whether the best value lies strictly inside the range that was searched."""
+        return min(self.scores) < self.clip_norm < max(self.scores)
+
+
+class _FixedActions:
+    """One constant action per row."""
+
+    def __init__(self, actions: NDArray[np.float32]):
+        self._actions = actions
+
+    def predict(
+        self, observation: object, state: object = None, episode_start: object = None, deterministic: bool = True
+    ) -> tuple[NDArray[np.float32], object]:
+        return self._actions, state
+
+
+def search_rounds(rounds: int, instances: int) -> int:
+    """Federated rounds a search takes."""
+    return (COARSE_VALUES + len(FINE_STEPS)) * instances * rounds
+
+
+def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress) -> TunedClip:
+    """Search the clip norm with the best mean final accuracy on training instances: a log grid, then around its best.
+
+    Args:
+        settings: the environment.
+        instances: training instances that each value is tried on.
+        progress: told of every round done.
+    """
+    seeds = instance_seeds("train", instances)
+    probe = make_core(1, **_environment(settings))
+    knob = probe.knobs[0]
+    coordinates = np.linspace(-1, 1, COARSE_VALUES)
+    scores = _score(settings, coordinates, seeds, progress)
+    best = float(coordinates[int(np.argmax(scores))])
+    finer = np.clip(best + np.array(FINE_STEPS) * (coordinates[1] - coordinates[0]), -1, 1)
+    everything = np.concatenate([coordinates, finer])
+    all_scores = np.concatenate([scores, _score(settings, finer, seeds, progress)])
+    values = knob.decode(everything)
+    table = dict(sorted(zip(values.tolist(), all_scores.tolist(), strict=True)))
+    rounds = len(everything) * len(seeds) * probe.task.federation.rounds
+    return TunedClip(float(values[int(np.argmax(all_scores))]), table, rounds, instances)
+
+
+def _environment(settings: Settings) -> dict[str, object]:
+    return {**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy", "decision_rounds": 1}
+
+
+def _score(
+    settings: Settings, coordinates: NDArray[np.float64], seeds: Sequence[int], progress: RowProgress
+) -> NDArray[np.float64]:
+    """Mean final accuracy of each constant action over the seeds."""
+    jobs = [(coordinate, seed) for coordinate in coordinates for seed in seeds]
+    probe = make_core(1, **_environment(settings))
+    rows = rows_at_once(probe.task.federation, probe.federation.model.size, len(jobs))
+    finals: list[float] = []
+    core: EnvCore | None = None
+    for first in range(0, len(jobs), rows):
+        chunk = jobs[first : first + rows]
+        if core is None or core.runs != len(chunk):
+            core = make_core(len(chunk), **_environment(settings))
+        actions = np.array([[coordinate] for coordinate, _ in chunk], dtype=np.float32)
+        run_to_the_end(core, _FixedActions(actions), [seed for _, seed in chunk], progress)
+        finals += [core.final_accuracy(row) for row in range(core.runs)]
+    return np.array(finals).reshape(len(coordinates), len(seeds)).mean(axis=1)
