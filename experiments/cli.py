@@ -127,6 +127,6 @@ def _sentence(box: str) -> str:
     rules = [index for index, line in enumerate(lines) if not line.strip("─-")]
     end = next((index for index in rules if index > 1), len(lines))
     message = " ".join(line for line in lines[1:end] if line.strip("─-")).removeprefix("Error parsing federation: ")
-    near = re.findall(r"^--[\w-]+", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
+    near = re.findall(r"^--[a-z][\w-]*", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
     message = message.rstrip(".")
     return f"{message}; did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else f"{message}."

@@ -32,7 +32,7 @@ def require(condition: bool, message: str) -> None:
 def require_positive(field: str, value: float) -> None:
     """Refuse anything but a finite number above zero."""
     require(
-        isinstance(value, (int, float)) and math.isfinite(value) and value > 0,
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0,
         f"{field} is {value}, but it must be a finite number above 0.",
     )
 

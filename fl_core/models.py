@@ -96,6 +96,10 @@ class Model:
         flat = torch.cat([value.detach().reshape(-1) for value in module.parameters()])
         return flat.to(device)
 
+    def make_module(self) -> nn.Module:
+        """A new module of this architecture, with parameters of its own."""
+        return self._build()
+
     def unflatten(self, flat: Tensor, channels_last: bool = False) -> dict[str, Tensor]:
         """Views of a `[size]` vector as the module's named parameters."""
         values = {}

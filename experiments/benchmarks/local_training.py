@@ -1,0 +1,102 @@
+"""Local training: our executors against the plain eager loop, on one core, interleaved in one run.
+
+The plain loop is what most code does: a module and a `torch.optim` optimizer for each client, one after the other.
+Run it as `python -m experiments.benchmarks`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fl_core.executors import Executor, Images, LocalWork
+from fl_core.models import Model, Shape, build_model
+from fl_core.optimizers import Optimizer
+from fl_core.recipes.objective import Phase
+
+REPEATS = 7
+STEPS = 5
+BATCH = 16
+LEARNING_RATE = 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on images of a shape, trained by some clients."""
+
+    title: str
+    model: str
+    shape: Shape
+    clients: int
+
+
+CASES = (
+    Case("small CNN, 8x8 digits", "cnn2", (1, 8, 8), 20),
+    Case("MLP, 8x8 digits", "mlp", (1, 8, 8), 50),
+    Case("CNN, 28x28", "cnn2", (1, 28, 28), 10),
+    Case("LeNet, 28x28", "lenet", (1, 28, 28), 10),
+    Case("CNN, 3x32x32", "cnn3", (3, 32, 32), 10),
+)
+
+
+def make_work(case: Case) -> tuple[Model, LocalWork, Images]:
+    """Random images and labels, and the clients' work on them."""
+    generator = torch.Generator().manual_seed(0)
+    model = build_model(case.model, case.shape, 10)
+    count = case.clients * STEPS * BATCH
+    pixels = torch.randint(0, 256, (count, *case.shape), dtype=torch.uint8, generator=generator)
+    images = Images(pixels, torch.randint(0, 10, (count,), generator=generator), 255)
+    start = model.initial(0).expand(case.clients, -1).clone()
+    work = LocalWork(
+        parameters=start,
+        phases=(Phase(),),
+        batches=(torch.randperm(count, generator=generator).view(case.clients, STEPS, BATCH),),
+        active=(None,),
+        context={"start": start},
+        learning_rate=torch.full((case.clients,), LEARNING_RATE),
+        optimizer=Optimizer(),
+    )
+    return model, work, images
+
+
+def plain_loop(model: Model, work: LocalWork, images: Images) -> Tensor:
+    """The same training with a module and an optimizer per client."""
+    trained = []
+    module = model.make_module()
+    for start, batches in zip(work.parameters, work.batches[0], strict=True):
+        nn.utils.vector_to_parameters(start.clone(), module.parameters())
+        optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
+        for batch in batches:
+            inputs, labels = images.read(batch)
+            loss = nn.functional.cross_entropy(module(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        trained.append(nn.utils.parameters_to_vector(module.parameters()).detach())
+    return torch.stack(trained)
+
+
+def measure(case: Case) -> dict[str, float]:
+    """Seconds of each way to do the work: the fastest of interleaved repeats, after one that warms up."""
+    model, work, images = make_work(case)
+    ways: dict[str, Callable[[], object]] = {"plain": lambda: plain_loop(model, work, images)}
+    for kind in ("vectorized", "sequential"):
+        executor = Executor(model, kind)
+        ways[kind] = lambda executor=executor: executor.train(work, images)
+    expected = plain_loop(model, work, images)
+    for kind in ("vectorized", "sequential"):
+        found = Executor(model, kind).train(work, images)[0]
+        error = float((found - expected).norm() / (expected - work.parameters).norm())
+        if not error < 1e-3:
+            raise AssertionError(f"{kind} differs from the plain loop by {error:.1e} of the update on {case.title}")
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(REPEATS):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best

@@ -1,0 +1,89 @@
+"""`dpilot train`: train a controller, and say how to compare it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import tyro
+
+from agents.config import TrainingConfig
+from agents.training import TrainingResult, resume, train
+from envs.core import EnvSpec
+from experiments.runfolder import make_run_folder, write_yaml
+from fl_core.config import FederationConfig
+from fl_core.files import write_json
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train a controller on the task's training instances; the best on validation is saved as one folder."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    knobs: str = "clip_norm"
+    """Comma-separated knobs that the controller sets (`dpilot list knobs`)."""
+    signals: str = "public"
+    """What it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    reward: str = "advantage"
+    """What it is rewarded for (`dpilot list rewards`)."""
+    decision_rounds: int = 4
+    """Communication rounds per decision."""
+    runs: Path = Path("runs")
+    """Folder that receives the training's folder."""
+    resume: Path | None = None
+    """Folder of an interrupted training to continue; every other option is taken from it."""
+    training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+    """How the agent learns."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Train, and print what came of it."""
+        if self.resume is not None:
+            folder = self.resume
+            result = resume(folder, progress=True)
+        else:
+            folder = self.new_folder()
+            result = train(self.settings(), self.training, folder, progress=True)
+        finish(result, folder)
+        task = result.controller.blueprint.settings["task"]
+        print(f"To look at it: tensorboard --logdir {folder.parent}")
+        print(
+            f"To compare it: dpilot compare --task {task} "
+            f"--controllers fixed best-fixed exponential-decay server-lr-decay aqc {self.training.algo}:{folder}"
+        )
+
+    def settings(self) -> dict[str, object]:
+        """The environment's settings."""
+        spec = EnvSpec(self.task, self.knobs, self.signals, self.reward, self.decision_rounds)
+        return {**asdict(spec), **asdict(self.federation)}
+
+    def new_folder(self) -> Path:
+        """A folder for the training, with its configuration."""
+        folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
+        write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
+        return folder
+
+
+def finish(result: TrainingResult, folder: Path) -> None:
+    """Write the summary of a training and print it."""
+    cost = asdict(result.cost)
+    summary = {
+        "status": "complete",
+        "validation_accuracy": result.best_score,
+        "validation_accuracy_untrained": result.initial_score,
+        "best_update": result.best_update,
+        "rounds": cost,
+        "parallel": result.parallel,
+        "executor": result.executor,
+        "seconds": result.seconds,
+        "history": result.history,
+    }
+    write_json(folder / "summary.json", summary)
+    print(
+        f"Validation accuracy {result.best_score:.1%} (untrained {result.initial_score:.1%}), best after update "
+        f"{result.best_update} of {len(result.history) - 1}; {sum(cost.values()):,} federated rounds in "
+        f"{result.seconds:.0f} s."
+    )
+    print(f"Controller: {result.folder}")
