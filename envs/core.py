@@ -20,8 +20,8 @@ from envs.knobs import make_knobs
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from envs.tasks import Task, find_task
-from fl_core.config import RunSettings
-from fl_core.errors import InputError, require_count, unknown_name
+from fl_core.config import FederationConfig, RunSettings
+from fl_core.errors import InputError, require, require_count, unknown_name
 from fl_core.federation import Federation
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
 
@@ -155,11 +155,20 @@ class EnvCore:
 
         Returns:
             Rewards `[runs]` and whether each run ended in this step `[runs]`.
+
+        Raises:
+            InputError: there is not one coordinate per run and knob; nothing has changed then.
         """
+        coordinates = np.asarray(actions, dtype=np.float64)
+        shape = self._actions.shape
+        require(
+            coordinates.shape == shape,
+            f"actions have shape {coordinates.shape}, but it must be {shape}: runs and knobs.",
+        )
         chosen = np.zeros(self.runs, dtype=bool)
         chosen[list(range(self.runs)) if rows is None else list(rows)] = True
         active = chosen & ~self.finished
-        values = [knob.decode(np.asarray(actions, dtype=np.float64)[:, i]) for i, knob in enumerate(self.knobs)]
+        values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
         for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
             self._actions[active, i] = knob.encode(value)[active]
         named = {knob.name: value for knob, value in zip(self.knobs, values, strict=True)}
@@ -316,6 +325,7 @@ def _paid_task(task: Task, signals: str) -> Task:
 
 
 _SPEC_FIELDS = {field.name for field in fields(EnvSpec)}
+_SETTINGS = _SPEC_FIELDS | {field.name for field in fields(FederationConfig)}
 
 
 def make_core(runs: int = 1, **settings: Any) -> EnvCore:
@@ -324,6 +334,9 @@ def make_core(runs: int = 1, **settings: Any) -> EnvCore:
     Raises:
         InputError: a name is unknown or a value is not allowed.
     """
+    for name in settings:
+        if name not in _SETTINGS:
+            raise unknown_name("setting", name, _SETTINGS)
     spec = {name: value for name, value in settings.items() if name in _SPEC_FIELDS and value is not None}
     overrides = {name: value for name, value in settings.items() if name not in _SPEC_FIELDS}
     return EnvCore(EnvSpec(**spec), overrides, runs)
