@@ -1,0 +1,148 @@
+"""Reset options, what `info` holds, and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs import DPilotEnv, DPilotVectorEnv
+from fl_core.errors import InputError
+from fl_core.rounds import FIGURES
+from tests.envs.conftest import PLAIN, make_env, play, random_actions
+
+
+@pytest.fixture(scope="module")
+def env() -> DPilotEnv:
+    return make_env(reward="paper")
+
+
+def test_epsilon_option_sets_the_budget_of_the_episode(env: DPilotEnv) -> None:
+    zeros = np.zeros((5, 1))
+    tight, loose, plain = (play(env, zeros, **options)[-1][3] for options in ({"epsilon": 1.0}, {"epsilon": 20}, {}))
+    assert tight["noise_multiplier"] > plain["noise_multiplier"] > loose["noise_multiplier"]
+    for info, epsilon in ((tight, 1.0), (loose, 20.0), (plain, 7.5)):
+        assert epsilon * 0.999 < info["epsilon_spent"] <= epsilon
+    assert "epsilon_left" not in play(env, zeros, epsilon=math.inf)[-1][3]
+
+
+def test_partition_option_spreads_the_samples_anew(env: DPilotEnv) -> None:
+    zeros = np.zeros((5, 1))
+    shards, iid = play(env, zeros)[-1][3], play(env, zeros, partition="iid")[-1][3]
+    assert iid["personal_accuracy"] != shards["personal_accuracy"]
+    assert iid["personal_accuracy_spread"] < shards["personal_accuracy_spread"]
+
+
+def test_learning_rate_option_scales_the_updates(env: DPilotEnv) -> None:
+    slow, fast = (play(env, np.zeros((5, 1)), learning_rate=rate)[1][3] for rate in (0.01, 0.4))
+    assert fast["update_norm"] > 10 * slow["update_norm"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epsilom": 1.0}, "reset option 'epsilom' is unknown; did you mean epsilon"),
+        ({"seed": 1}, "reset option 'seed' is unknown"),
+        ({"epsilon": 0.0}, "epsilon is 0.0, but it must be above 0"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"epsilon": "4"}, "epsilon is"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"learning_rate": math.nan}, "learning_rate is nan"),
+        ({"partition": "shard(3)"}, "did you mean shards"),
+        ({"partition": "shards(3000)"}, "shards"),
+        ({"partition": "classes(11)"}, "classes"),
+    ],
+)
+def test_bad_options_are_refused_and_change_nothing(env: DPilotEnv, options: dict[str, Any], words: str) -> None:
+    env.reset(seed=1)
+    env.step(np.zeros(1, dtype=np.float32))
+    before = env.core.federation.server.clone()
+    with pytest.raises(InputError, match=words):
+        env.reset(seed=2, options=options)
+    assert env.core.federation.rounds.tolist() == [1]
+    assert bool((env.core.federation.server == before).all())
+    assert not env.step(np.zeros(1, dtype=np.float32))[2]
+
+
+@pytest.mark.parametrize("signals", ["public", "accounted", "paper"])
+@pytest.mark.parametrize("reward", ["final-accuracy", "paper"])
+@pytest.mark.parametrize("epsilon", [7.5, math.inf])
+def test_info_holds_plain_finite_scalars(signals: str, reward: str, epsilon: float) -> None:
+    env = make_env(signals=signals, reward=reward, sampling_rate=0.02, rounds=4)
+    for done, (*_, info) in enumerate(play(env, random_actions(1, 4, 1), epsilon=epsilon)):
+        assert info["round"] == done
+        assert info["seed"] == 3
+        for name, value in info.items():
+            assert type(value) in (int, float), name
+            assert math.isfinite(value), name
+            assert name in FIGURES or name in ("round", "seed")
+        json.dumps(info, allow_nan=False)
+
+
+def test_evaluation_on_request_puts_accuracy_into_every_round() -> None:
+    env = DPilotEnv(**PLAIN, evaluate_every_round=True, decision_rounds=2)
+    play(env, np.zeros((3, 1)))
+    assert len(env.core.history[0]) == 5
+    assert all("global_accuracy" in figures for figures in env.core.history[0])
+
+
+def test_history_starts_anew_with_the_episode(env: DPilotEnv) -> None:
+    play(env, np.zeros((5, 1)))
+    env.reset(seed=9)
+    assert env.core.history == [[]]
+    assert env.core.info(0) == {"round": 0, "seed": 9}
+
+
+def test_text_names_the_round_and_the_clip_norm() -> None:
+    env = make_env(render_mode="ansi")
+    env.reset(seed=0)
+    assert env.render() == "round 0/5"
+    env.step(np.array([1.0], dtype=np.float32))
+    text = env.render()
+    assert text.startswith("round 1/5")
+    assert "clip_norm 8" in text
+    assert "epsilon_spent" in text
+
+
+def test_picture_has_pixels_and_changes() -> None:
+    env = make_env(render_mode="rgb_array")
+    env.reset(seed=0)
+    first = env.render()
+    env.step(np.zeros(1, dtype=np.float32))
+    env.step(np.zeros(1, dtype=np.float32))
+    second = env.render()
+    for picture in (first, second):
+        assert picture.dtype == np.uint8
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+    assert not np.array_equal(first, second)
+
+
+def test_no_render_mode_renders_nothing_and_vectors_render_each_row() -> None:
+    env = make_env()
+    env.reset(seed=0)
+    assert env.render() is None
+    rows = DPilotVectorEnv(2, render_mode="ansi", **PLAIN)
+    rows.reset(seed=0)
+    assert rows.render() == ("round 0/5", "round 0/5")
+
+
+def test_saved_state_continues_bit_for_bit() -> None:
+    settings = {"signals": "accounted", "reward": "accuracy-gain", "method": "fedper"}
+    actions = random_actions(4, 5, 1)
+    env = make_env(**settings)
+    env.reset(seed=3)
+    for action in actions[:2]:
+        env.step(action)
+    state = env.core.state_dict()
+    json.dumps(state["plain"])
+    rest = [env.step(action) for action in actions[2:]]
+    resumed = make_env(**settings)
+    resumed.core.load_state_dict(state)
+    for action, expected in zip(actions[2:], rest, strict=True):
+        got = resumed.step(action)
+        np.testing.assert_array_equal(got[0], expected[0])
+        assert got[1:] == expected[1:]

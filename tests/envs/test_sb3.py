@@ -1,0 +1,115 @@
+"""The stable-baselines3 face against its own `DummyVecEnv` of single environments, and under its algorithms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
+
+from envs import DPilotVecEnv
+from tests.envs.conftest import TINY, assert_same_info, make_env, random_actions
+
+SETTINGS = TINY | {"rounds": 3}
+
+
+def ppo(env: Any) -> PPO:
+    return PPO(
+        "MlpPolicy",
+        env,
+        n_steps=6,
+        batch_size=12,
+        n_epochs=2,
+        seed=0,
+        device="cpu",
+        policy_kwargs={"log_std_init": -1.0},
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"signals": "accounted", "reward": "paper"}], ids=["public", "accounted"])
+def test_rows_equal_single_environments(settings: dict[str, Any]) -> None:
+    mine = DPilotVecEnv(2, **(SETTINGS | settings))
+    theirs = DummyVecEnv([lambda: make_env(**(SETTINGS | settings)) for _ in range(2)])
+    for env in (mine, theirs):
+        env.seed(13)
+        env.set_options({"epsilon": 3.0})
+    np.testing.assert_allclose(mine.reset(), theirs.reset(), rtol=1e-3, atol=1e-3)
+    for row in range(2):
+        assert_same_info(mine.reset_infos[row], theirs.reset_infos[row])
+    for actions in random_actions(4, 8, 2, 1):
+        one, other = mine.step(actions), theirs.step(actions)
+        np.testing.assert_allclose(one[0], other[0], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(one[1], other[1], atol=0.06)
+        np.testing.assert_array_equal(one[2], other[2])
+        for row in range(2):
+            mine_info, other_info = dict(one[3][row]), dict(other[3][row])
+            last, other_last = mine_info.pop("terminal_observation", None), other_info.pop("terminal_observation", None)
+            assert (last is None) == (other_last is None)
+            if last is not None:
+                np.testing.assert_allclose(last, other_last, rtol=1e-3, atol=1e-3)
+                assert_same_info(mine.reset_infos[row], theirs.reset_infos[row])
+            assert_same_info(mine_info, other_info)
+
+
+def test_ppo_learns_under_the_usual_wrappers() -> None:
+    env = VecNormalize(VecMonitor(DPilotVecEnv(2, **SETTINGS)), norm_obs=False)
+    model = ppo(env).learn(24)
+    assert len(model.ep_info_buffer) == 8  # type: ignore[arg-type]
+    assert {info["l"] for info in model.ep_info_buffer} == {3}  # type: ignore[union-attr]
+    env.training = False
+    mean, _ = evaluate_policy(model, env, n_eval_episodes=2)
+    assert np.isfinite(mean)
+
+
+def test_ppo_learns_on_stable_baselines3_own_vector() -> None:
+    env = make_vec_env("DPilot/Clip-v0", n_envs=2, env_kwargs=SETTINGS)
+    model = ppo(env).learn(12)
+    assert model.num_timesteps == 12
+
+
+def test_training_is_deterministic() -> None:
+    weights = []
+    for _ in range(2):
+        model = ppo(VecMonitor(DPilotVecEnv(2, **SETTINGS))).learn(12)
+        weights.append(model.policy.state_dict()["action_net.weight"].numpy())
+    np.testing.assert_array_equal(*weights)
+
+
+def test_chosen_instances_come_in_turn() -> None:
+    env = DPilotVecEnv(2, **(TINY | {"rounds": 1}))
+    env.set_instances([41, 42, 43, 44])
+    env.reset()
+    seeds = [info["seed"] for info in env.reset_infos]
+    env.step(np.zeros((2, 1), dtype=np.float32))
+    assert seeds + [info["seed"] for info in env.reset_infos] == [41, 42, 43, 44]
+    env.step(np.zeros((2, 1), dtype=np.float32))
+    assert all(info["seed"] >= 1_000_000 for info in env.reset_infos)  # from the training set again
+
+
+def test_seeds_and_options_hold_for_one_reset() -> None:
+    env = DPilotVecEnv(2, **SETTINGS)
+    env.seed(8)
+    env.set_options({"epsilon": 2.0})
+    env.reset()
+    assert [info["seed"] for info in env.reset_infos] == [8, 9]
+    assert [one.epsilon for one in env.core.federation.settings] == [2.0, 2.0]
+    env.reset()
+    assert all(info["seed"] >= 1_000_000 for info in env.reset_infos)
+    assert [one.epsilon for one in env.core.federation.settings] == [None, None]
+
+
+def test_attributes_and_methods_reach_the_core() -> None:
+    env = DPilotVecEnv(2, **SETTINGS)
+    assert [knobs[0].name for knobs in env.get_attr("knobs")] == ["clip_norm"] * 2
+    assert env.get_attr("render_mode", indices=0) == [None]
+    env.env_method("set_instances", [5, 6])
+    env.reset()
+    assert [info["seed"] for info in env.reset_infos] == [5, 6]
+    assert env.env_is_wrapped(VecMonitor) == [False, False]  # type: ignore[arg-type]
+    picture = env.get_images()[0]
+    assert picture is not None
+    assert picture.dtype == np.uint8
