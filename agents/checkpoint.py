@@ -1,0 +1,150 @@
+"""Checkpoints of a training: weights and optimizer state as safetensors, everything else as JSON.
+
+`checkpoint.json` names the file of weights that belongs to it and is replaced in one step after that file is on disk,
+so whenever a training is interrupted, the last checkpoint is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from agents.costs import Cost
+from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
+from fl_core.errors import InputError, require
+from fl_core.files import write_json
+
+FORMAT = 1
+CHECKPOINT = "checkpoint.json"
+_BEST, _LEARNER = "best/", "learner/"
+
+
+@dataclass
+class Progress:
+    """Where a training stands; all values are JSON-able.
+
+    Attributes:
+        update: updates done.
+        decisions: decisions taken, over all environments.
+        cost: federated rounds taken.
+        best_score: highest validation accuracy so far.
+        best_update: updates that the policy with it had seen; 0 is the untrained policy.
+        reward_statistics: by which rewards are normalised.
+        history: per validation and update, what was measured.
+    """
+
+    update: int = 0
+    decisions: int = 0
+    cost: Cost = field(default_factory=Cost)
+    best_score: float = -1.0
+    best_update: int = 0
+    reward_statistics: dict[str, float] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def learner_tensors(model: BaseAlgorithm) -> Tensors:
+    """Weights and optimizer state of a learner, by path."""
+    tensors: Tensors = {}
+    for name, state in model.get_parameters().items():
+        if "param_groups" in state:
+            for index, slots in state["state"].items():
+                tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
+        else:
+            tensors |= {f"{name}/{key}": value for key, value in state.items()}
+    return tensors
+
+
+def load_learner(model: BaseAlgorithm, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give a fresh learner the weights and optimizer state of another of its kind.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    parameters: dict[str, Any] = dict(model.get_parameters())
+    for name, state in parameters.items():
+        mine = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+        if "param_groups" in state:
+            slots: dict[int, dict[str, torch.Tensor]] = {}
+            for key, value in mine.items():
+                index, _, slot = key.partition("/")
+                slots.setdefault(int(index), {})[slot] = value
+            state["state"] = slots
+        else:
+            parameters[name] = mine
+    try:
+        model.set_parameters(parameters, exact_match=True, device=model.device)
+    except RuntimeError as error:
+        raise ValueError("weights of another shape") from error
+
+
+def policy_tensors(model: BaseAlgorithm) -> Tensors:
+    """A copy of the policy's weights."""
+    return {name: value.detach().cpu().clone() for name, value in model.policy.state_dict().items()}
+
+
+def save_checkpoint(
+    folder: Path, about: Mapping[str, Any], progress: Progress, learner: Tensors, best: Tensors
+) -> None:
+    """Write a checkpoint and drop the one before.
+
+    Args:
+        folder: the training's folder.
+        about: what the training was asked to do.
+        progress: where it stands.
+        learner: weights and optimizer state.
+        best: weights of the best policy so far.
+
+    Raises:
+        InputError: it cannot be written; the checkpoint before is kept then.
+    """
+    name = f"checkpoint-{progress.update:05d}.safetensors"
+    tensors = {f"{_LEARNER}{key}": value for key, value in learner.items()}
+    tensors |= {f"{_BEST}{key}": value for key, value in best.items()}
+    checksum = write_tensors(folder / name, tensors)
+    state = vars(progress) | {"cost": vars(progress.cost)}
+    record = {"about": dict(about), "progress": state, "weights": name, "weights_sha256": checksum}
+    write_json(folder / CHECKPOINT, sealed(record, FORMAT))
+    for old in folder.glob("checkpoint-*.safetensors"):
+        if old.name != name:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as read back; attributes as in `save_checkpoint`."""
+
+    about: dict[str, Any]
+    progress: Progress
+    learner: Tensors
+    best: Tensors
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read a training's last checkpoint; no pickle is read.
+
+    Raises:
+        InputError: there is none, or it is damaged, changed or of another version.
+    """
+    path = folder / CHECKPOINT
+    require(folder.is_dir(), f"'{folder}' is no folder, so there is no training to continue.")
+    require(path.is_file(), f"'{folder}' holds no {CHECKPOINT} to continue from; start the training anew.")
+    record = read_sealed(path, FORMAT)
+    try:
+        state = dict(record["progress"])
+        progress = Progress(**state | {"cost": Cost(**state["cost"])})
+        about, name, checksum = dict(record["about"]), str(record["weights"]), str(record["weights_sha256"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"The file '{path}' describes no training; start it anew.") from error
+    tensors = read_tensors(folder / Path(name).name, checksum)
+    return Checkpoint(about, progress, _below(tensors, _LEARNER), _below(tensors, _BEST))
+
+
+def _below(tensors: Tensors, prefix: str) -> Tensors:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,76 @@
+"""What a training takes, counted in federated rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agents.config import TrainingConfig
+from agents.rollouts import Instances
+
+
+@dataclass
+class Cost:
+    """Federated rounds that a training has taken so far.
+
+    Attributes:
+        training: of the episodes that the policy learned from.
+        reference: of the runs that rewards are measured against.
+        validation: of the episodes that policies were chosen by.
+    """
+
+    training: int = 0
+    reference: int = 0
+    validation: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.training + self.reference + self.validation
+
+
+class References:
+    """Which reference runs the updates of a training make necessary.
+
+    An environment remembers its references, so an instance counts when a process first meets it. What a resumed
+    training computes once more is not counted twice.
+    """
+
+    def __init__(self, instances: Instances, in_processes: bool):
+        """Follow a training on these instances; `in_processes`: each row remembers for itself."""
+        self._instances = instances
+        self._in_processes = in_processes
+        self._met: set[tuple[int, int]] = set()
+        self._updates = 0
+
+    def new_in(self, update: int) -> int:
+        """Reference runs that an update adds to those of the updates before it."""
+        new = 0
+        for one in range(self._updates, update + 1):
+            places = {
+                (row if self._in_processes else 0, seed) for row, seed in enumerate(self._instances.of_update(one))
+            }
+            new = len(places - self._met)
+            self._met |= places
+        self._updates = update + 1
+        return new
+
+
+def rounds_ahead(config: TrainingConfig, update: int, updates: int, rounds: int, with_references: bool) -> int:
+    """About how many federated rounds a training still has to do, for its progress bar.
+
+    Args:
+        config: of the training.
+        update: updates done; a training that begins has its first validation ahead, too.
+        updates: updates in all.
+        rounds: rounds of a run.
+        with_references: whether every training run has a reference run beside it.
+    """
+    per_update = config.environments * (1 + (1 / config.episodes_per_instance if with_references else 0))
+    runs = per_update * (updates - update)
+    times = sum(is_validated(config, one, updates) for one in range(update + 1 if update else 0, updates + 1))
+    return round((runs + times * config.validation_instances) * rounds)
+
+
+def is_validated(config: TrainingConfig, update: int, updates: int) -> bool:
+    """Whether the policy is validated after so many updates."""
+    return update == updates or update % config.validation_every == 0

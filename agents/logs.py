@@ -1,0 +1,117 @@
+"""What a training shows while it runs: TensorBoard scalars and a progress bar."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import HParam, Logger, TensorBoardOutputFormat
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+from fl_core.errors import InputError
+
+
+class _Events(TensorBoardOutputFormat):
+    """stable-baselines3's event file, hiding what an interrupted training wrote after its last checkpoint."""
+
+    def __init__(self, folder: Path, resumed_at: int | None):
+        try:
+            self.writer = SummaryWriter(str(folder), purge_step=resumed_at)
+        except OSError as error:
+            raise InputError(
+                f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
+            ) from error
+        self._is_closed = False
+
+
+def open_logger(folder: Path, resumed_at: int | None) -> Logger:
+    """A logger of stable-baselines3 that writes to TensorBoard only.
+
+    Args:
+        folder: of the training; TensorBoard shows its path below `--logdir` as the run's name.
+        resumed_at: decisions at which a training goes on; None for a new one.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    return Logger(str(folder), [_Events(folder, resumed_at)])
+
+
+VALIDATION, BEST = "validation/accuracy", "validation/best accuracy so far"
+SHOWN = {
+    "episode_reward": "episodes/reward, mean of the update",
+    "validation_accuracy": VALIDATION,
+    "best_accuracy": BEST,
+    "training_rounds": "cost/federated rounds of training",
+    "validation_rounds": "cost/federated rounds of validation",
+    "reference_rounds": "cost/federated rounds of reference runs",
+}
+"""Entry of the history -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+
+
+def log_entry(logger: Logger, entry: Mapping[str, Any]) -> None:
+    """Write an entry of the history, with whatever the learner has recorded since."""
+    for name, tag in SHOWN.items():
+        if entry.get(name) is not None:
+            logger.record(tag, float(entry[name]))
+    logger.dump(int(entry["decisions"]))
+
+
+def log_parameters(logger: Logger, parameters: Mapping[str, Any]) -> None:
+    """Fill TensorBoard's HParams page; its metrics are the scalars that follow."""
+    shown = {name: value if isinstance(value, (str, int, float)) else str(value) for name, value in parameters.items()}
+    logger.record("parameters", HParam(shown, {VALIDATION: 0.0, BEST: 0.0}), exclude=("stdout", "log"))
+    logger.dump(0)
+
+
+class Bar:
+    """A bar that counts federated rounds and shows the time left, or nothing at all."""
+
+    def __init__(self, shown: bool, total: int, title: str):
+        self._bar = tqdm(
+            total=total,
+            desc=title,
+            unit="round",
+            disable=not shown,
+            file=sys.stderr,
+            dynamic_ncols=True,
+            mininterval=0.5,
+        )
+
+    def advance(self, rounds: int) -> None:
+        """Rounds that have just been done."""
+        self._bar.update(rounds)
+
+    def note(self, text: str) -> None:
+        """A word behind the bar."""
+        self._bar.set_postfix_str(text, refresh=False)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+class RoundCounter(BaseCallback):
+    """Counts the federated rounds of the episodes that a learner steps through."""
+
+    def __init__(self, bar: Bar):
+        super().__init__()
+        self._bar = bar
+        self._at: list[int] = []
+        self.rounds = 0
+
+    def start(self, rows: int) -> None:
+        """Forget what was counted; every row is about to begin an episode."""
+        self._at, self.rounds = [0] * rows, 0
+
+    def _on_step(self) -> bool:
+        before = self.rounds
+        for row, (info, done) in enumerate(zip(self.locals["infos"], self.locals["dones"], strict=True)):
+            self.rounds += info["round"] - self._at[row]
+            self._at[row] = 0 if done else info["round"]
+        self._bar.advance(self.rounds - before)
+        return True

@@ -1,0 +1,314 @@
+"""Training a controller: whole episodes, one update of the policy after the other, the best on validation kept.
+
+A training is stateless between updates by design: each update begins with fresh episodes on instances, and with random
+numbers, that follow from (seed, update). What a checkpoint holds is therefore all there is, and a training that was
+interrupted and resumed equals one that was not, bit for bit on the same machine with as many threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.utils import set_random_seed
+
+from agents.algorithms import ALGORITHMS
+from agents.bundle import Blueprint, LearnedController, knob_records, load_controller, save_controller
+from agents.checkpoint import (
+    CHECKPOINT,
+    Progress,
+    learner_tensors,
+    load_checkpoint,
+    load_learner,
+    policy_tensors,
+    save_checkpoint,
+)
+from agents.config import TrainingConfig
+from agents.costs import Cost, References, is_validated, rounds_ahead
+from agents.logs import Bar, RoundCounter, log_entry, log_parameters, open_logger
+from agents.rollouts import Instances, Rollouts, choose_executor, choose_parallel, decisions_per_episode
+from agents.validation import Validation
+from agents.weights import Tensors, json_scalars
+from envs import make_core
+from envs.rewards import find_reward
+from envs.signals import FEATURE_BOUND
+from fl_core.errors import InputError, require
+
+DEFAULTS: dict[str, Any] = {
+    "task": "digits",
+    "knobs": "clip_norm",
+    "signals": "public",
+    "reward": "advantage",
+    "decision_rounds": 4,
+}
+"""Environment settings of a training where it is not told otherwise."""
+CONTROLLER = "controller"
+"""Folder of the saved controller, inside the training's folder."""
+_INITIAL_WEIGHTS = 1 << 30
+
+Entry = dict[str, Any]
+"""What was measured of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
+no validation), `best_accuracy`, and the federated rounds taken so far."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came of a training.
+
+    Attributes:
+        controller: the best policy on validation, ready to act.
+        folder: where it is saved.
+        best_score: its mean final accuracy on the validation instances.
+        best_update: updates it had seen; 0 is the untrained policy.
+        initial_score: what the untrained policy reached there.
+        cost: federated rounds taken.
+        history: an entry per update, the first of the untrained policy.
+        parallel: how environments ran, `rows` or `processes`.
+        executor: who ran the local training.
+        seconds: wall-clock time since this process began or resumed the training.
+    """
+
+    controller: LearnedController
+    folder: Path
+    best_score: float
+    best_update: int
+    initial_score: float
+    cost: Cost
+    history: list[Entry]
+    parallel: str
+    executor: str
+    seconds: float
+
+
+def train(
+    env_settings: Mapping[str, Any],
+    config: TrainingConfig,
+    folder: Path,
+    on_update: Callable[[Entry], None] | None = None,
+    progress: bool = False,
+) -> TrainingResult:
+    """Train a controller.
+
+    Args:
+        env_settings: keyword arguments of an environment (`envs.make_core`), JSON scalars; see `DEFAULTS` for those
+            left out. Its instances are those of the train set.
+        config: how to train.
+        folder: where events, checkpoints and the controller go; must not hold a training yet.
+        on_update: told of every update.
+        progress: whether to show a progress bar with the time left.
+
+    Raises:
+        InputError: a setting is not allowed, or the folder cannot be used; nothing has been trained then.
+    """
+    folder = Path(folder)
+    require(
+        not (folder / CHECKPOINT).exists(), f"'{folder}' already holds a training; resume it or name another folder."
+    )
+    settings = DEFAULTS | json_scalars(env_settings) | {"instances": "train"}
+    settings["executor"] = choose_executor(settings, config.environments)
+    device = make_core(1, **settings).federation.device
+    parallel = choose_parallel(config.parallel, settings["executor"], device)
+    training = _Training(settings, config, parallel, folder)
+    return training.run(on_update, progress)
+
+
+def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progress: bool = False) -> TrainingResult:
+    """Continue an interrupted training after its last checkpoint; arguments as for `train`.
+
+    A finished training is not trained further: its controller is returned, and saved again if it is gone.
+
+    Raises:
+        InputError: the folder has no usable checkpoint.
+    """
+    folder = Path(folder)
+    checkpoint = load_checkpoint(folder)
+    about = checkpoint.about
+    try:
+        config = TrainingConfig(**about["config"] | {"network": tuple(about["config"]["network"])})
+        training = _Training(dict(about["settings"]), config, str(about["parallel"]), folder)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
+    training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner
+    return training.run(on_update, progress)
+
+
+class _Training:
+    """One training, from its beginning or from a checkpoint."""
+
+    def __init__(self, settings: dict[str, Any], config: TrainingConfig, parallel: str, folder: Path):
+        self.settings, self.config, self.parallel, self.folder = settings, config, parallel, folder
+        self.core = make_core(1, **settings)  # never stepped: what an environment shows, asks and counts
+        self.rounds = self.core.task.federation.rounds
+        self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
+        self.updates = config.updates(self.decisions)
+        self.instances = Instances(
+            self.core.spec.instance_count, config.seed, config.environments, config.episodes_per_instance
+        )
+        self.validation = Validation(settings, config.validation_instances)
+        self.progress = Progress()
+        self.best: Tensors = {}
+        self.learner: Tensors = {}
+        self.needs_references = find_reward(self.core.spec.reward).needs_reference
+        self.references = References(self.instances, parallel == "processes")
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self, on_update: Callable[[Entry], None] | None, show_progress: bool) -> TrainingResult:
+        start = time.monotonic()
+        resumed = bool(self.learner)
+        logger = open_logger(self.folder, self.progress.decisions + 1 if resumed else None)
+        ahead = rounds_ahead(self.config, self.progress.update, self.updates, self.rounds, self.needs_references)
+        bar = Bar(show_progress, ahead, f"Training {self.config.algo} on {self.core.task.name}")
+        rollouts: Rollouts | None = None
+        try:
+            rollouts = Rollouts(
+                self.settings, self.config.environments, self.decisions, self.parallel, self.config.gamma
+            )
+            model = self._make_learner(rollouts)
+            model.set_logger(logger)
+            counter = RoundCounter(bar)
+            if not resumed:
+                log_parameters(logger, self._about()["config"] | self.settings)
+                self._finish_update(model, rollouts, bar, None, on_update)
+            while self.progress.update < self.updates:
+                reward = self._update(model, rollouts, counter, bar)
+                self._finish_update(model, rollouts, bar, reward, on_update)
+        finally:
+            bar.close()
+            logger.close()
+            if rollouts is not None:
+                rollouts.close()
+        return self._result(time.monotonic() - start)
+
+    def _make_learner(self, rollouts: Rollouts) -> BaseAlgorithm:
+        """The learner, with initial weights from the seed or with those of the checkpoint."""
+        config = self.config
+        set_random_seed(_seed_of(config.seed, _INITIAL_WEIGHTS))
+        model = ALGORITHMS[config.algo].learner(config, rollouts.venv, self.decisions, self._learning_rate)
+        model.num_timesteps = self.progress.decisions
+        if self.learner:
+            try:
+                load_learner(model, self.learner)
+                rollouts.reward_statistics = self.progress.reward_statistics
+            except (KeyError, ValueError) as error:
+                raise InputError(
+                    f"The weights of the checkpoint in '{self.folder}' do not fit its settings; start anew."
+                ) from error
+        return model
+
+    def _learning_rate(self, _: float) -> float:
+        """The present step size; the learner's own clock sees one update at a time."""
+        return self.config.learning_rate * (1 - self.progress.update / self.updates)
+
+    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, counter: RoundCounter, bar: Bar) -> float:
+        """Play an episode in every environment and learn from them; the mean reward of those that ended."""
+        seeds = self.instances.of_update(self.progress.update)
+        rollouts.assign(seeds)
+        references = self.references.new_in(self.progress.update) if self.needs_references else 0
+        self.progress.cost.reference += references * self.rounds
+        bar.advance(references * self.rounds)
+        set_random_seed(_seed_of(self.config.seed, self.progress.update), using_cuda=model.device.type == "cuda")
+        counter.start(self.config.environments)
+        model._last_obs = None  # makes `learn` begin with a reset
+        model.ep_info_buffer = None
+        per_update = self.decisions * self.config.environments
+        model.learn(per_update, callback=counter, log_interval=1, reset_num_timesteps=False)
+        self.progress.update += 1
+        self.progress.decisions = model.num_timesteps
+        self.progress.cost.training += counter.rounds
+        ended: Iterable[dict[str, Any]] = model.ep_info_buffer or ()
+        rewards = [float(episode["r"]) for episode in ended]
+        return float(np.mean(rewards))
+
+    def _finish_update(
+        self,
+        model: BaseAlgorithm,
+        rollouts: Rollouts,
+        bar: Bar,
+        reward: float | None,
+        on_update: Callable[[Entry], None] | None,
+    ) -> None:
+        """Validate where it is time to, write down what was measured, and keep a checkpoint."""
+        state, config = self.progress, self.config
+        last = state.update == self.updates
+        score = None
+        if is_validated(config, state.update, self.updates):
+            score, rounds = self.validation.score(model.policy, bar.advance)
+            state.cost.validation += rounds
+            if score > state.best_score:
+                state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
+            bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
+        entry: Entry = {
+            "update": state.update,
+            "decisions": state.decisions,
+            "episode_reward": reward,
+            "validation_accuracy": score,
+            "best_accuracy": state.best_score,
+            **{f"{name}_rounds": rounds for name, rounds in vars(state.cost).items()},
+        }
+        state.history.append(entry)
+        state.reward_statistics = rollouts.reward_statistics
+        log_entry(model.logger, entry)
+        if last or state.update % config.checkpoint_every == 0:
+            save_checkpoint(self.folder, self._about(), state, learner_tensors(model), self.best)
+        if on_update is not None:
+            on_update(entry)
+
+    # ---------------------------------------------------------------- what comes of it
+
+    def _about(self) -> dict[str, Any]:
+        config = asdict(self.config) | {"network": list(self.config.network)}
+        return {"config": config, "settings": self.settings, "parallel": self.parallel}
+
+    def _blueprint(self) -> Blueprint:
+        state, config = self.progress, self.config
+        training = {
+            "seed": config.seed,
+            "config": self._about()["config"],
+            "updates": state.update,
+            "decisions": state.decisions,
+            "episodes": state.update * config.environments,
+            "cost": vars(state.cost),
+            "best_update": state.best_update,
+            "validation_accuracy": state.best_score,
+            "initial_validation_accuracy": state.history[0]["validation_accuracy"],
+            "train_instances": sorted(
+                {seed for update in range(state.update) for seed in self.instances.of_update(update)}
+            ),
+            "validation_instances": self.validation.seeds,
+        }
+        return Blueprint(
+            algo=config.algo,
+            arguments=ALGORITHMS[config.algo].arguments(config),
+            features=tuple(feature.name for feature in self.core.features),
+            feature_bound=FEATURE_BOUND,
+            knobs=knob_records(self.core),
+            settings=self.settings,
+            training=training,
+        )
+
+    def _result(self, seconds: float) -> TrainingResult:
+        state = self.progress
+        save_controller(self.folder / CONTROLLER, self._blueprint(), self.best)
+        return TrainingResult(
+            controller=load_controller(self.folder / CONTROLLER),
+            folder=self.folder / CONTROLLER,
+            best_score=state.best_score,
+            best_update=state.best_update,
+            initial_score=state.history[0]["validation_accuracy"],
+            cost=state.cost,
+            history=state.history,
+            parallel=self.parallel,
+            executor=self.settings["executor"],
+            seconds=seconds,
+        )
+
+
+def _seed_of(seed: int, update: int) -> int:
+    """A seed for NumPy and torch from (training seed, update), within NumPy's 32 bits."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1)[0])
