@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import gymnasium as gym
 
 from envs.core import EnvCore, EnvSpec, make_core
-from envs.sb3 import DPilotVecEnv
 from envs.single import DPilotEnv
 from envs.tasks import TASKS
 from envs.vector import DPilotVectorEnv
+
+if TYPE_CHECKING:
+    from envs.sb3 import DPilotVecEnv
 
 __all__ = ["DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec", "make_core"]
 
@@ -26,6 +30,15 @@ def _register() -> None:
                 vector_entry_point="envs.vector:DPilotVectorEnv",
                 kwargs=settings,
             )
+
+
+def __getattr__(name: str) -> Any:
+    """`DPilotVecEnv`, imported on first use: whoever does without stable-baselines3 need not wait for it."""
+    if name == "DPilotVecEnv":
+        from envs.sb3 import DPilotVecEnv
+
+        return DPilotVecEnv
+    raise AttributeError(f"module 'envs' has no attribute '{name}'")
 
 
 _register()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -31,6 +29,9 @@ def render_text(core: EnvCore, row: int) -> str:
 
 def render_frame(core: EnvCore, row: int) -> NDArray[np.uint8]:
     """The episode so far as a picture, uint8 `[height, width, 3]`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, because few episodes are rendered
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 5), dpi=80, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     for axes, (name, label) in zip(figure.subplots(2, 2).flat, _PANELS, strict=True):

@@ -40,7 +40,7 @@ _CLASSES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0, 2 for anything the user can mend, 130 for an interruption."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         _dispatch(arguments)
     except InputError as error:
@@ -61,7 +61,7 @@ def _complain(sentence: str) -> int:
     return USAGE_ERROR
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if issubclass(category, UserWarning):
         print(f"dpilot: warning: {message}", file=sys.stderr)
 

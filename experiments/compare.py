@@ -140,7 +140,7 @@ def _write_events(comparison: Comparison, result: ControllerResult, folder: Path
                     by_round.setdefault(int(index), []).append(value)
             for index, values in sorted(by_round.items()):
                 writer.round(index, {name: float(np.mean(values))})
-        parameters = {
+        parameters: dict[str, str | float | int | bool] = {
             "task": comparison.task,
             "method": comparison.method,
             "controller": result.name,

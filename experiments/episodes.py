@@ -107,7 +107,8 @@ def play(
 def run_to_the_end(core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress) -> None:
     """Reset every row of a core to one of the seeds, and let the policy act until all runs have ended."""
     core.reset(range(core.runs), [RunSettings(seed=seed) for seed in seeds])
-    state, start = None, np.ones(core.runs, dtype=bool)
+    state: Any = None
+    start = np.ones(core.runs, dtype=bool)
     done = 0
     while not core.finished.all():
         actions, state = policy.predict(core.observe(), state, start, deterministic=True)

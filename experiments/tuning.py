@@ -99,4 +99,5 @@ def _score(
         actions = np.array([[coordinate] for coordinate, _ in chunk], dtype=np.float32)
         run_to_the_end(core, _FixedActions(actions), [seed for _, seed in chunk], progress)
         finals += [core.final_accuracy(row) for row in range(core.runs)]
-    return np.array(finals).reshape(len(coordinates), len(seeds)).mean(axis=1)
+    table = np.array(finals).reshape(len(coordinates), len(seeds))
+    return np.asarray(table.mean(axis=1), dtype=np.float64)

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from dp_accounting.pld import privacy_loss_distribution
-from opacus.accountants import PRVAccountant
 from scipy import optimize
 
 from fl_core.errors import InputError, require, require_count, unknown_name
@@ -173,6 +171,8 @@ def _pld_epsilon(segments: Sequence[Segment], delta: float) -> float:
     """
     if all(q == 1 for _, q, _ in segments):  # merged: one segment
         return gdp_epsilon(1 / segments[0][0], delta)
+    from dp_accounting.pld import privacy_loss_distribution  # here, because it takes seconds to import
+
     bound = max(0.0, float(np.min(_total_rdp(segments) + rdp_slack(delta))))
     usable = delta - _FFT_ERROR * (len(segments) + sum(steps for _, _, steps in segments))
     if usable <= 0 or bound == 0 or math.isinf(bound) or (interval := _pld_grid(segments)) > 1:
@@ -200,6 +200,8 @@ def _prv_epsilon(segments: Sequence[Segment], delta: float) -> float:
         usable > delta / 2 and points <= _PRV_POINTS,
         f"accountant is prv, but this history at delta {delta:g} is beyond its numerical range; use pld.",
     )
+    from opacus.accountants import PRVAccountant  # here, because it takes seconds to import
+
     accountant = PRVAccountant()
     accountant.history = list(segments)
     try:

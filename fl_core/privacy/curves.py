@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import optimize, special
 
 from fl_core.errors import require
@@ -146,6 +145,8 @@ def precision(noise_multiplier: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _opacus_rdp(sampling_rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> tuple[float, ...]:
+    from opacus.accountants.analysis.rdp import compute_rdp  # here, because it takes seconds to import
+
     values = compute_rdp(q=sampling_rate, noise_multiplier=noise_multiplier, steps=1, orders=list(orders))
     # At high noise Opacus takes a sum minus 1 that cancels to within 1e-16 of zero, on either side of it.
     return tuple(max(0.0, float(value)) for value in values)

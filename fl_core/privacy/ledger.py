@@ -31,8 +31,11 @@ from fl_core.privacy.filters import filter_for
 
 SIGNAL_CLASSES = ("public", "accounted", "raw")
 
-_ROUND_UP = 1e-9  # of every σ handed out: far above rounding errors, far below anything that matters
-_NOTHING = 1e-6  # a part of the budget below which a share of it is refused: rounding up leaves a few 1e-9 behind
+_ROUND_UP = 1e-6
+"""Part by which every σ handed out is raised: above rounding errors and above what the grid of a privacy loss
+distribution adds to ε (2e-7 of it), so that a spent budget is within the target by that reckoning too."""
+_NOTHING = 1e-4
+"""Part of the budget below which a share of it is refused: rounding up leaves up to some 1e-5 behind."""
 
 
 class BudgetExhausted(Exception):
@@ -100,17 +103,17 @@ class Ledger:
 
     @property
     def uniform_noise_multiplier(self) -> float:
-        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-9 above the limit."""
+        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-6 above the limit."""
         return self._noise_multiplier(self._filter.budget / self.rounds)
 
     def noise_multiplier_for_share(self, share: float) -> float:
-        """σ of a round that spends a share of what is left (of μ² at q = 1, of R* below), rounded up by about 1e-9.
+        """σ of a round that spends a share of what is left (of μ² at q = 1, of R* below), rounded up by about 1e-6.
 
         A share so small that floats cannot hold its cost gives infinite noise.
 
         Raises:
             InputError: the share is outside (0, 1] or NaN.
-            BudgetExhausted: less than a millionth of the budget is left.
+            BudgetExhausted: less than 1e-4 of the budget is left.
         """
         require(is_number(share) and 0 < share <= 1, f"share is {share}, but it must be above 0 and at most 1.")
         if self.remaining_share < _NOTHING:

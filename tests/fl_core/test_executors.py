@@ -49,7 +49,7 @@ def test_executors_agree_after_a_round_for_every_recipe(method, changes):
 
 def plain_training(model, start, images, labels, batches, lr, momentum):
     """One client, with a module and PyTorch's optimizer."""
-    module = model._build()
+    module = model.make_module()
     torch.nn.utils.vector_to_parameters(start.clone(), module.parameters())
     optimizer = torch.optim.SGD(module.parameters(), lr, momentum)
     losses = []
@@ -92,14 +92,18 @@ def work():
     torch.manual_seed(1)
     images = Images(torch.randint(0, 17, (40, 1, 8, 8), dtype=torch.uint8), torch.randint(0, 10, (40,)), 16)
     start = torch.stack([model.initial(seed) for seed in range(7)])
-    return model, images, LocalWork(
-        parameters=start,
-        phases=(Phase(),),
-        batches=(torch.randint(0, 40, (7, 4, 5)),),
-        active=(None,),
-        context={"start": start},
-        learning_rate=torch.full((7,), 0.1),
-        optimizer=Optimizer(),
+    return (
+        model,
+        images,
+        LocalWork(
+            parameters=start,
+            phases=(Phase(),),
+            batches=(torch.randint(0, 40, (7, 4, 5)),),
+            active=(None,),
+            context={"start": start},
+            learning_rate=torch.full((7,), 0.1),
+            optimizer=Optimizer(),
+        ),
     )
 
 

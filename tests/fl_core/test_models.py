@@ -11,7 +11,7 @@ from fl_core.models import MODELS, build_model
 def test_logits_equal_the_module_loaded_with_the_same_vector(name, shape):
     model = build_model(name, shape, 7)
     flat, images = model.initial(3), torch.rand(4, *shape)
-    module = model._build()
+    module = model.make_module()
     torch.nn.utils.vector_to_parameters(flat, module.parameters())
     torch.testing.assert_close(model.logits(flat, images), module(images))
     torch.testing.assert_close(model.logits(flat, images, channels_last=True), module(images), atol=1e-5, rtol=1e-5)
