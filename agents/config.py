@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+import tyro
 
 from fl_core.errors import InputError, require, require_count, require_positive, unknown_name
 
@@ -34,7 +36,7 @@ class TrainingConfig:
     """Decisions to train for, over all environments; 0 leaves the length to episodes."""
     seed: int = 0
     """Seed of the initial weights, the exploration and the order of the training instances."""
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, tyro.conf.arg(name="agent-learning-rate")] = 1e-3
     """Step size of the optimizer at the beginning; it falls linearly to 0."""
     n_epochs: int = 10
     """Passes over the collected decisions in each update."""
@@ -66,7 +68,7 @@ class TrainingConfig:
     """Updates between two checkpoints."""
     parallel: str = "auto"
     """How environments run side by side: rows (of one tensor program), processes, or auto."""
-    device: str = "cpu"
+    device: Annotated[str, tyro.conf.arg(name="agent-device")] = "cpu"
     """Where the policy is trained: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:

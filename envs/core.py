@@ -274,7 +274,7 @@ class EnvCore:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue between two decisions: `tensors` by name, and `plain` as JSON-able values."""
         state = self.federation.state_dict()
-        arrays = {f"figures.{name}": value for name, value in self._figures.items()}
+        arrays: dict[str, NDArray[Any]] = {f"figures.{name}": value for name, value in self._figures.items()}
         arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
         arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}

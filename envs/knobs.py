@@ -74,12 +74,17 @@ KNOBS: dict[str, Callable[[Task], Knob]] = {
 }
 
 
+NO_KNOBS = "none"
+
+
 def make_knobs(task: Task, names: str, method_knobs: tuple[str, ...]) -> tuple[Knob, ...]:
-    """The knobs of a comma-separated list.
+    """The knobs of a comma-separated list; `none` stands for no knob at all.
 
     Raises:
         InputError: one is unknown, repeated, or the method does not have it.
     """
+    if names.strip() == NO_KNOBS:
+        return ()
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if name not in KNOBS:

@@ -19,7 +19,7 @@ from envs.tasks import TASKS, find_task
 from experiments.contenders import LEARNED
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
-from fl_core.errors import unknown_name
+from fl_core.errors import require, unknown_name
 from fl_core.models import MODELS
 from fl_core.recipes.catalog import METHODS
 from policies.catalog import CONTROLLERS
@@ -101,11 +101,12 @@ LISTS: dict[str, Callable[[], Rows]] = {
 class ListCommand:
     """What there is to choose from."""
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards."""
 
     def execute(self) -> None:
         """Print the list."""
+        require(self.what != "", f"dpilot list needs one of {', '.join(LISTS)}.")
         if self.what not in LISTS:
             raise unknown_name("list", self.what, LISTS)
         heading, *rows = LISTS[self.what]()

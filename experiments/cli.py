@@ -40,7 +40,7 @@ _CLASSES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0, 2 for anything the user can mend, 130 for an interruption."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    warnings.showwarning = _show_warning
     try:
         _dispatch(arguments)
     except InputError as error:

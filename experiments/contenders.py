@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.bundle import LearnedController, load_controller
-
 from envs import EnvCore, make_core
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar

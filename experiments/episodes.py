@@ -95,19 +95,26 @@ def play(
     core = make_core(1, **whole)
     rows = rows_at_once(core.task.federation, core.federation.model.size, len(seeds))
     episodes: list[Episode] = []
+    state: Any = None
     for first in range(0, len(seeds), rows):
         chunk = list(seeds[first : first + rows])
         if core.runs != len(chunk):
             core = make_core(len(chunk), **whole)
-        run_to_the_end(core, contender.build(core), chunk, progress)
+            state = None if state is None else tuple(part[: len(chunk)] for part in state)
+        state = run_to_the_end(core, contender.build(core), chunk, progress, state)
         episodes += [episode_of(core, row) for row in range(len(chunk))]
     return episodes, core.federation.executor.choice
 
 
-def run_to_the_end(core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress) -> None:
-    """Reset every row of a core to one of the seeds, and let the policy act until all runs have ended."""
+def run_to_the_end(
+    core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress, state: Any = None
+) -> Any:
+    """Reset every row of a core to one of the seeds, and let the policy act until all runs have ended.
+
+    Returns:
+        The policy's state, to be handed in with the next seeds, so that random controllers do not repeat themselves.
+    """
     core.reset(range(core.runs), [RunSettings(seed=seed) for seed in seeds])
-    state: Any = None
     start = np.ones(core.runs, dtype=bool)
     done = 0
     while not core.finished.all():
@@ -117,6 +124,7 @@ def run_to_the_end(core: EnvCore, policy: Policy, seeds: Sequence[int], progress
         total = int(core.federation.rounds.sum())
         progress(total - done)
         done = total
+    return state
 
 
 def episode_of(core: EnvCore, row: int) -> Episode:

@@ -9,7 +9,7 @@ import tyro
 
 from agents.config import TrainingConfig
 from agents.training import TrainingResult, resume, train
-from envs.core import EnvSpec
+from envs.core import EnvSpec, make_core
 from experiments.runfolder import make_run_folder, write_yaml
 from fl_core.config import FederationConfig
 from fl_core.files import write_json
@@ -44,6 +44,7 @@ class TrainCommand:
             folder = self.resume
             result = resume(folder, progress=True)
         else:
+            make_core(1, **self.settings())  # refuses what does not fit before a folder is made
             folder = self.new_folder()
             result = train(self.settings(), self.training, folder, progress=True)
         finish(result, folder)

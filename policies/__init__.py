@@ -5,7 +5,14 @@ from policies.base import Controller
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 from policies.parameters import Parameter
 from policies.random_clip import RandomControl
-from policies.schedules import BestFixedClip, ExponentialDecay, FixedClip, LinearDecay, ServerLearningRateDecay
+from policies.schedules import (
+    BestFixedClip,
+    ExponentialDecay,
+    FixedClip,
+    LinearDecay,
+    NoControl,
+    ServerLearningRateDecay,
+)
 from policies.view import View
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "ExponentialDecay",
     "FixedClip",
     "LinearDecay",
+    "NoControl",
     "Parameter",
     "RandomControl",
     "ServerLearningRateDecay",

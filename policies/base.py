@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.knobs import Knob
+from envs.knobs import NO_KNOBS, Knob
 from envs.signals import ROUND_FRACTION
 from fl_core.errors import InputError, require, unknown_name
 from policies.parameters import ANCHOR, Parameter
@@ -52,7 +52,7 @@ class Controller(ABC):
             InputError: the environment lacks a knob or a signal, or a value is not allowed in it.
         """
         self.view = view
-        for name in self.needed_knobs.split(","):
+        for name in () if self.needed_knobs == NO_KNOBS else self.needed_knobs.split(","):
             has = ", ".join(knob.name for knob in view.knobs)
             require(
                 view.knob(name) is not None,

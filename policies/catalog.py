@@ -14,7 +14,14 @@ from policies.adaptive_quantile import AdaptiveQuantileClip
 from policies.base import Controller
 from policies.parameters import ANCHOR
 from policies.random_clip import RandomControl
-from policies.schedules import BestFixedClip, ExponentialDecay, FixedClip, LinearDecay, ServerLearningRateDecay
+from policies.schedules import (
+    BestFixedClip,
+    ExponentialDecay,
+    FixedClip,
+    LinearDecay,
+    NoControl,
+    ServerLearningRateDecay,
+)
 
 CONTROLLERS: dict[str, type[Controller]] = {
     controller.name: controller
@@ -26,6 +33,7 @@ CONTROLLERS: dict[str, type[Controller]] = {
         ServerLearningRateDecay,
         AdaptiveQuantileClip,
         RandomControl,
+        NoControl,
     )
 }
 """A class says in its attributes what it is, what it is made with, and what it needs of an environment."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from policies.base import Controller
+from envs.knobs import NO_KNOBS
+from policies.base import Controller, State
 from policies.parameters import ANCHOR, KNOB, Parameter
 from policies.view import FloatArray, Seen
 
@@ -35,6 +36,23 @@ class BestFixedClip(FixedClip):
     parameters = (Parameter("clip_norm", "clip norm C* found by the search", 1.0, ANCHOR, knob="clip_norm"),)
     tuned = True
     label_format = "best fixed {clip_norm:.3g}"
+
+
+class NoControl(Controller):
+    """Sets nothing: for methods without knobs, and for uncontrolled runs."""
+
+    name = "none"
+    summary = "sets nothing; for methods without a clip norm"
+    needed_knobs = NO_KNOBS
+    needed_features = ()
+    label_format = "no control"
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        return {}
+
+    def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:
+        return np.zeros((len(seen), 0)) if not self.view.knobs else super()._coordinates(seen, state)
 
 
 _DECAY = (

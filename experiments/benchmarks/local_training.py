@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -85,8 +86,7 @@ def measure(case: Case) -> dict[str, float]:
     model, work, images = make_work(case)
     ways: dict[str, Callable[[], object]] = {"plain": lambda: plain_loop(model, work, images)}
     for kind in ("vectorized", "sequential"):
-        executor = Executor(model, kind)
-        ways[kind] = lambda executor=executor: executor.train(work, images)
+        ways[kind] = partial(Executor(model, kind).train, work, images)
     expected = plain_loop(model, work, images)
     for kind in ("vectorized", "sequential"):
         found = Executor(model, kind).train(work, images)[0]

@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
         (["train", "--knobs", "clip"], "did you mean clip_norm"),
         (["train", "--resume", "nowhere"], "nowhere"),
         (["list", "task"], "did you mean tasks"),
-        (["list"], "what"),
+        (["list"], "needs one of tasks"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_status_2(arguments, sentence, capsys, folder):
@@ -113,9 +113,7 @@ def test_the_same_run_twice_gives_the_same_rounds(folder):
     assert first == second
 
 
-@pytest.mark.parametrize(
-    "method", ["fedavg", "dp-fedavg", "dp-fedavg-fb", "fedper", "local-only", "frozen-extractor"]
-)
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "dp-fedavg-fb", "fedper", "local-only", "frozen-extractor"])
 def test_every_method_runs_from_the_command_line(method, folder, capsys):
     epsilon = ["--epsilon", "inf"] if method == "fedavg" else []
     controller = [] if method not in ("fedavg", "local-only", "frozen-extractor") else ["--controller", "none"]
