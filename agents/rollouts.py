@@ -161,7 +161,8 @@ def choose_parallel(asked: str, executor: str, device: torch.device) -> str:
     if asked != "auto":
         return asked
     stacked = device.type == "cuda" or executor == "vectorized"
-    return "rows" if stacked or len(os.sched_getaffinity(0)) == 1 else "processes"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return "rows" if stacked or cores == 1 else "processes"
 
 
 def decisions_per_episode(rounds: int, decision_rounds: int) -> int:

@@ -178,6 +178,10 @@ class _Training:
             while self.progress.update < self.updates:
                 reward = self._update(model, rollouts, counter, bar)
                 self._finish_update(model, rollouts, bar, reward, on_update)
+        except OSError as error:
+            raise InputError(
+                f"The training in '{self.folder}' had to stop: {error.strerror or error}; it can be resumed."
+            ) from error
         finally:
             bar.close()
             logger.close()
