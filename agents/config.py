@@ -20,7 +20,7 @@ DEVICES = ("auto", "cpu", "cuda")
 class TrainingConfig:
     """Settings of a training. Every field is checked when the object is made.
 
-    The defaults are those that learned a decaying clip norm on the `digits` task within 120 episodes, a minute or two on one core.
+    The defaults are those that learned a decaying clip norm on the `digits` task, in a minute or two on one core.
     """
 
     algo: str = "ppo"
