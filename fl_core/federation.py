@@ -290,7 +290,9 @@ class Federation:
             )
             if personalization.adaptation:
                 work = self._local_work(personalization.adaptation, "evaluation", self.rounds, run, client)
-                models, _ = self.executor.train(work, self._images)
+                adapted, _ = self.executor.train(work, self._images)
+                finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
+                models = torch.where(finite, adapted, work.parameters)
             else:
                 models = self._client_models(run, client)
             models = models.view(self.runs, self.config.clients, -1)

@@ -16,6 +16,8 @@ BoolArray = NDArray[np.bool_]
 CLIP_RANGE = (1e-9, 1e9)
 """Clip norms allowed. Norms are float32: squares of coordinates below 1e-19 vanish, so that a C of that size would be
 passed unnoticed; those above 1e19 overflow."""
+LEAST_SHARE = 1e-9
+"""The least share of the remaining budget that a round may spend: less would need noise beyond float32."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class RoundPlan:
     Attributes:
         clip_norm: C of each run `[runs]`, in `CLIP_RANGE`; ignored by methods that do not clip.
         server_learning_rate: factor on the mean update `[runs]`.
-        budget_share: share of each run's remaining budget to spend `[runs]`, in (0, 1]; None spends uniformly.
+        budget_share: share of each run's remaining budget to spend `[runs]`, in [`LEAST_SHARE`, 1]; None spends uniformly.
     """
 
     clip_norm: FloatArray
@@ -88,7 +90,7 @@ class RoundPlan:
         _check_entries("clip_norm", self.clip_norm, runs, *CLIP_RANGE)
         _check_entries("server_learning_rate", self.server_learning_rate, runs, 0, float(np.finfo(np.float32).max))
         if self.budget_share is not None:
-            _check_entries("budget_share", self.budget_share, runs, 0, 1)
+            _check_entries("budget_share", self.budget_share, runs, LEAST_SHARE, 1)
 
 
 def _check_entries(field: str, values: FloatArray, runs: int, low: float, high: float) -> None:
