@@ -146,6 +146,16 @@ class Federation:
             wanted = wanted & active
         noise, refused = self._charge(plan, wanted)  # before any data is touched: a refused run stays as it is
         ran = wanted & ~refused
+        try:
+            figures = self._train_and_release(plan, noise, ran)
+        finally:
+            self.rounds[ran] += 1  # what is charged is spent, also where an error or an interruption lost the round
+        if evaluate:
+            figures |= self._evaluate()
+        return RoundReport(_to_host(figures, ran), ran, refused)
+
+    def _train_and_release(self, plan: RoundPlan, noise: dict[str, FloatArray], ran: BoolArray) -> dict[str, Any]:
+        """The round of the runs that are charged for it. Returns the figures."""
         cohort = draw_cohort(self.config, self.seeds, self.rounds, ran, self.device)
         work = self._local_work(self.recipe.objective.phases, "minibatch", self.rounds, cohort.run, cohort.client)
         trained, loss = self.executor.train(work, self._images)
@@ -161,10 +171,7 @@ class Federation:
         if self.recipe.releases:
             figures |= self._release(cohort, self.recipe.sparsification(update), plan, noise, ran)
         self._keep_personal(cohort, trained, finite)
-        self.rounds[ran] += 1
-        if evaluate:
-            figures |= self._evaluate()
-        return RoundReport(_to_host(figures, ran), ran, refused)
+        return figures
 
     def _charge(self, plan: RoundPlan, wanted: BoolArray) -> tuple[dict[str, FloatArray], BoolArray]:
         """Ask each run's ledger: noise multipliers `[runs]` by release, and the runs that were refused `[runs]`."""

@@ -69,7 +69,8 @@ class RoundPlan:
     Attributes:
         clip_norm: C of each run `[runs]`, in `CLIP_RANGE`; ignored by methods that do not clip.
         server_learning_rate: factor on the mean update `[runs]`.
-        budget_share: share of each run's remaining budget to spend `[runs]`, in [`LEAST_SHARE`, 1]; None spends uniformly.
+        budget_share: share of each run's remaining budget to spend `[runs]`, in [`LEAST_SHARE`, 1]; None spends
+            uniformly.
     """
 
     clip_norm: FloatArray

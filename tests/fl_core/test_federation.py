@@ -491,6 +491,28 @@ def test_an_edited_state_is_refused_in_a_sentence_and_changes_nothing(edit):
     assert federation.run_round(plan(2)).ran.all()
 
 
+@pytest.mark.parametrize("method", ["dp-fedavg", "fedper"])
+def test_a_round_lost_to_an_error_stays_paid_for_and_the_run_can_go_on(method):
+    federation = Federation(config(method))
+    train = federation.executor.train
+    before = federation.server.clone()
+
+    def interrupted(work, images):
+        raise KeyboardInterrupt
+
+    federation.executor.train = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        federation.run_round(plan())
+    federation.executor.train = train
+    assert torch.equal(federation.server, before)
+    assert federation.rounds.tolist() == [1]
+    assert len(federation.ledgers[0].charges) == 1
+    federation.load_state_dict(federation.state_dict())
+    report = federation.run_round(plan())
+    assert report.ran.all()
+    assert [charge.round for charge in federation.ledgers[0].charges] == [0, 1]
+
+
 def test_more_rounds_than_planned_are_impossible():
     federation = Federation(config())
     for _ in range(3):

@@ -127,5 +127,5 @@ def test_a_model_is_put_together_from_the_servers_part_and_the_clients(local):
 def test_batchnorm_is_nowhere_in_the_models():
     """Batch statistics of a client would reach the server unclipped."""
     for name in ("mlp", "cnn2-groupnorm", "cnn3-groupnorm"):
-        network = build_model(name, (1, 32, 32), 10)._module
+        network = build_model(name, (1, 32, 32), 10).make_module()
         assert not list(network.buffers())
