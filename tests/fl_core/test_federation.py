@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
 from fl_core.federation import Federation
+from fl_core.streams import stream_seed, torch_generator
 from tests.fl_core.plain import (
     BODY,
     METHODS,
@@ -276,6 +277,24 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
     assert abs(float(torch.nn.functional.cosine_similarity(release[0], release[1], dim=0))) < 0.1
 
 
+def test_no_draw_is_used_twice(monkeypatch):
+    """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
+    asked = []
+    for module in ("fl_core.federation", "fl_core.local_data"):
+
+        def recorded(seed, stream, round_index=0, device="cpu"):
+            asked.append((seed, stream, round_index))
+            return torch_generator(seed, stream, round_index, device)
+
+        monkeypatch.setattr(f"{module}.torch_generator", recorded)
+    federation = Federation(config("dp-fedavg-fb", telemetry_share=0.1), runs=2)
+    for _ in range(3):
+        federation.run_round(plan(2), evaluate=True)
+    assert len(asked) == len(set(asked)) == 2 * 3 * 4
+    assert {stream for _, stream, _ in asked} == {"minibatch", "noise", "telemetry", "evaluation"}
+    assert len({stream_seed(*one) for one in asked}) == len(asked)
+
+
 def test_equal_seeds_give_equal_runs():
     federation = Federation(config("fedper", sampling_rate=0.5), runs=2)
     federation.start([0, 1], [RunSettings(seed=4)] * 2)
@@ -316,7 +335,7 @@ def plan_of(round_index: int):
     return plan(2, clip=0.3 * (round_index + 1), rate=1 / (round_index + 1), shares=shares)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(method=some.sampled_from(METHODS), index=some.integers(0, 2), split=some.integers(0, LENGTH))
 def test_a_run_resumed_between_any_two_rounds_continues_bit_for_bit(method, index, split):
     whole = resumable(method, index)

@@ -390,7 +390,7 @@ def stubbed(request):
     return federation
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shares=some.lists(some.one_of(HOSTILE, some.none()), min_size=1, max_size=12), epsilon=some.floats(0.5, 50))
 def test_no_sequence_of_budget_shares_overspends(stubbed, shares, epsilon):
     stubbed.start([0], [RunSettings(seed=1, epsilon=epsilon)])
