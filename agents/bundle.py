@@ -99,6 +99,15 @@ class LearnedController:
         """Federated rounds that its training took in all: rollouts, reference runs and validation."""
         return int(sum(self.blueprint.training["cost"].values()))
 
+    @property
+    def trained_on(self) -> str:
+        """Which instances trained it, and which chose it, in words."""
+        about = self.blueprint.training
+        return (
+            f"{about.get('episodes', '?')} episodes on training instances of task {self.blueprint.settings['task']}, "
+            f"chosen on {len(about.get('validation_instances', []))} validation instances"
+        )
+
     def describe(self) -> dict[str, Any]:
         """Name, parameters and origin, as JSON-able values."""
         return {

@@ -27,7 +27,7 @@ class DemoCommand:
 
     seeds: int = 20
     """Held-out instances of the comparison."""
-    episodes: int = 160
+    episodes: int = 120
     """Training episodes of the controller."""
     search_instances: int = 8
     """Training instances on which the best fixed clip norm is searched."""

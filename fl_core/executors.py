@@ -2,8 +2,8 @@
 
 Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most of
 autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
-runs) and wins where a client's step is too small to fill the processor; `sequential` keeps the channels-last layout
-that convolutions like and wins on larger ones. They agree to float tolerance.
+runs) and wins where a client's step is too small to fill the processor; `sequential` uses the layouts and kernels
+that convolutions of one client like, and wins on larger ones. They agree to float tolerance.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Executor:
         scores = []
         for row, model in enumerate(parameters):
             inputs, labels = shared if shared is not None else images.read(index[row])
-            logits = self._model.logits(model, inputs, channels_last=inputs.device.type == "cpu")
+            logits = self._model.logits_alone(model, inputs)
             scores.append((_hits(logits, labels), functional.cross_entropy(logits, labels, reduction="none")))
         hits, losses = zip(*scores, strict=True)
         return torch.stack(hits), torch.stack(losses)
@@ -217,7 +217,7 @@ def _take(work: LocalWork, rows: Tensor) -> LocalWork:
 @torch.no_grad()
 def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
     """The local training itself, for rows that fit into memory together."""
-    parameters = work.parameters
+    parameters = work.parameters.clone()  # updated in place from here on
     rate = work.learning_rate.unsqueeze(-1)
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
     for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
@@ -228,20 +228,14 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
             works = None if active is None else active[:, step]
             for update, span, state in zip(phase.updates, spans, states, strict=True):
                 gradient, loss = _program(model, update, parameters, inputs, labels, work.context)
-                trained = state.apply(parameters[:, span], gradient, rate)
-                parameters = _replace(parameters, span, trained, works)
+                if works is None:
+                    state.apply_(parameters[:, span], gradient, rate)
+                else:
+                    moved = state.apply_(parameters[:, span].clone(), gradient, rate)
+                    parameters[:, span] = torch.where(works.unsqueeze(-1), moved, parameters[:, span])
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)
-
-
-def _replace(parameters: Tensor, span: slice, trained: Tensor, works: Tensor | None) -> Tensor:
-    """Parameters with the trained stretch in place, for the rows that still work."""
-    if works is not None:
-        trained = torch.where(works.unsqueeze(-1), trained, parameters[:, span])
-    if trained.shape == parameters.shape:
-        return trained
-    return torch.cat([parameters[:, : span.start], trained, parameters[:, span.stop :]], dim=1)
 
 
 _programs: dict[tuple[object, ...], Program] = {}
@@ -277,18 +271,13 @@ def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Ca
 
 
 def _single_gradient(model: Model, update: Update) -> Program:
-    """One client: leading dimensions of 1 are dropped, images go channels-last on the CPU."""
+    """One client: leading dimensions of 1 are dropped."""
 
     def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        channels_last = images.device.type == "cpu"
         leaf, join = _split(model, update, parameters[0])
-
-        def forward(values: Tensor, inputs: Tensor) -> Tensor:
-            return model.logits(values, inputs, channels_last)
-
         with torch.enable_grad():
             own = {name: value[0] for name, value in context.items()}
-            loss = update.loss(forward, join(leaf), images[0], labels[0], own)
+            loss = update.loss(model.logits_alone, join(leaf), images[0], labels[0], own)
             (result,) = torch.autograd.grad(loss, leaf)
         return result.unsqueeze(0), loss.detach().unsqueeze(0)
 

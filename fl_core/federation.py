@@ -23,6 +23,7 @@ from fl_core.errors import InputError, require, require_count
 from fl_core.evaluation import Evaluation
 from fl_core.executors import Executor, Images, LocalWork
 from fl_core.local_data import ClientTables, draw_batches, phase_steps
+from fl_core.memory import keep_freed_memory
 from fl_core.models import build_model
 from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release, split_noise_multiplier
 from fl_core.privacy.mechanism import clip_and_sum, noise_std, noised_clip_share
@@ -57,6 +58,7 @@ class Federation:
         self.config = config
         self.recipe = find_method(config.method)
         self.device = config.resolve_device()
+        keep_freed_memory()
         self._dataset = load_dataset(config.dataset, config.data_root or None, self.device)
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)

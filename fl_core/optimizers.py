@@ -54,12 +54,15 @@ class OptimizerState:
         self._first: Tensor | None = None
         self._second: Tensor | None = None
 
-    def apply(self, parameters: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
-        """New parameters after one step.
+    def apply_(self, parameters: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
+        """Move parameters by one step, in place.
 
         Args:
             parameters, gradient: `[clients, size]` or `[size]`.
             learning_rate: broadcastable to them, `[clients, 1]` or a scalar tensor.
+
+        Returns:
+            The parameters.
         """
         settings = self._settings
         self._step += 1
@@ -70,7 +73,7 @@ class OptimizerState:
         elif settings.momentum:
             self._first = gradient if self._first is None else self._first * settings.momentum + gradient
             gradient = self._first
-        return torch.addcmul(parameters, gradient, learning_rate, value=-1)
+        return parameters.addcmul_(gradient, learning_rate, value=-1)
 
     def _adam_direction(self, gradient: Tensor) -> Tensor:
         beta1, beta2 = ADAM_BETAS

@@ -12,11 +12,13 @@ from rich.table import Table
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.rounds import rounds_per_second
 from fl_core.config import FederationConfig
+from fl_core.memory import keep_freed_memory
 
 
 def main() -> None:
     """Print the tables."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     console = Console(width=100)
     table = Table(title="Local training, 5 steps of 16, against the plain loop", box=box.SIMPLE_HEAD)
     for heading in ("case", "clients", "plain loop", "vectorized", "sequential", "best"):

@@ -211,8 +211,20 @@ class PlainRun:
             return (module(model)(images.float() / 16).argmax(-1) == labels).double().numpy()
 
 
+class Affine(nn.Module):
+    """x W + b with W [inputs, outputs]: the layout of the parameter vector."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(inputs, self.weight.T, self.bias)
+
+
 def module(vector: np.ndarray) -> nn.Sequential:
     """The small mlp (64-32-10, ReLU) with these parameters."""
-    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    network = nn.Sequential(nn.Flatten(), Affine(64, 32), nn.ReLU(), Affine(32, 10))
     vector_to_parameters(torch.from_numpy(vector).float(), network.parameters())
     return network

@@ -14,7 +14,7 @@ def test_logits_equal_the_module_loaded_with_the_same_vector(name, shape):
     module = model.make_module()
     torch.nn.utils.vector_to_parameters(flat, module.parameters())
     torch.testing.assert_close(model.logits(flat, images), module(images))
-    torch.testing.assert_close(model.logits(flat, images, channels_last=True), module(images), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.logits_alone(flat, images), module(images), atol=1e-5, rtol=1e-5)
 
 
 def test_layers_tile_the_vector_in_order_and_the_head_is_last():

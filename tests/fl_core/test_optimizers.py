@@ -23,14 +23,14 @@ def test_steps_follow_pytorch(settings, reference):
             parameter.grad = gradient.clone()
             optimizer.step()
         expected.append(parameter.detach())
-    state, parameters = OptimizerState(settings), start
+    state, parameters = OptimizerState(settings), start.clone()
     for gradient in gradients:
-        parameters = state.apply(parameters, gradient, torch.full((3, 1), 0.1))
+        state.apply_(parameters, gradient, torch.full((3, 1), 0.1))
     torch.testing.assert_close(parameters, torch.stack(expected), atol=1e-5, rtol=1e-5)
 
 
 def test_each_row_may_have_its_own_learning_rate():
-    moved = OptimizerState(Optimizer()).apply(torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([[0.1], [0.5]]))
+    moved = OptimizerState(Optimizer()).apply_(torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([[0.1], [0.5]]))
     torch.testing.assert_close(moved, torch.tensor([[-0.1] * 3, [-0.5] * 3]))
 
 
