@@ -66,9 +66,13 @@ def make_work(case: Case) -> tuple[Model, LocalWork, Images]:
 
 
 def conventional(model: Model) -> nn.Sequential:
-    """The same architecture of PyTorch's own layers."""
-    layers = model.make_module().children()
-    return nn.Sequential(*(nn.Linear(*one.weight.shape) if isinstance(one, Dense) else one for one in layers))
+    """The same function of PyTorch's own layers, in the usual order: ReLU before pooling."""
+    layers: list[nn.Module] = []
+    for layer in model.make_module().children():
+        layers.append(nn.Linear(*layer.weight.shape) if isinstance(layer, Dense) else layer)
+        if isinstance(layer, nn.ReLU) and len(layers) > 1 and isinstance(layers[-2], nn.MaxPool2d):
+            layers[-2:] = reversed(layers[-2:])
+    return nn.Sequential(*layers)
 
 
 def plain_loop(module: nn.Module, work: LocalWork, images: Images) -> Tensor:
