@@ -60,6 +60,7 @@ class EnvCore:
         federation: the runs.
         knobs: what each action coordinate sets.
         features: what each observation entry is.
+        judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
         history: per run, the figures of every round of the present episode.
     """
 
@@ -78,7 +79,7 @@ class EnvCore:
         recipe = self.federation.recipe
         self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs)
         self.features = make_features(spec.signals, self.knobs, self.federation.model.classes)
-        self._complete = recipe.personalization.shares_whole_model
+        self.judges_server = recipe.personalization.shares_whole_model
         self.runs = runs
         self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
         self._needs_evaluation = self._reward.every_decision or any(f.signal_class == "raw" for f in self.features)
@@ -144,7 +145,7 @@ class EnvCore:
         return self._accuracy(federation.evaluate())
 
     def _accuracy(self, metrics: Mapping[str, FloatArray]) -> FloatArray:
-        return metrics["global_accuracy" if self._complete else "personal_accuracy"]
+        return metrics["global_accuracy" if self.judges_server else "personal_accuracy"]
 
     def step(self, actions: NDArray[Any], rows: Sequence[int] | None = None) -> tuple[FloatArray, BoolArray]:
         """One decision of the unfinished runs among `rows` (None: all).
@@ -230,7 +231,7 @@ class EnvCore:
         def read(store: dict[str, FloatArray], name: str) -> FloatArray:
             return store.get(name, zero)
 
-        accuracy = "global_accuracy" if self._complete else "personal_accuracy"
+        accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
         progress = Progress(
             accuracy=read(self._metrics, accuracy),
             previous_accuracy=read(previous, accuracy),

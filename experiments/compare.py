@@ -115,6 +115,7 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=command,
         controllers=tuple(results),
+        judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
     )
 
 

@@ -141,7 +141,7 @@ def _accuracy_table(rows: list[Row]) -> Table:
         (
             row.label + (" (unequal ε)" if row.unequal else ""),
             str(row.seeds),
-            percent(row.global_accuracy, row.global_interval if row.seeds > 1 else None),
+            _global_cell(row),
             percent(row.personal_accuracy, row.personal_interval if row.seeds > 1 else None),
             _epsilon(row.epsilon_mean),
             str(row.diverged),
@@ -151,12 +151,19 @@ def _accuracy_table(rows: list[Row]) -> Table:
     return Table(headers, lines)
 
 
+def _global_cell(row: Row) -> str:
+    """The global accuracy, or a dash where the server's model lacks a part that stays on the clients."""
+    if row.judged_by != "global_accuracy":
+        return _NONE
+    return percent(row.global_accuracy, row.global_interval if row.seeds > 1 else None)
+
+
 def _difference_table(rows: list[Row]) -> Table:
     headers = ("Controller", "Global model, points", "Personal models, points", "P(better)", "Pairs")
     lines = tuple(
         (
             row.label + (" (unequal ε)" if row.unequal else ""),
-            points(row.difference),
+            points(row.difference) if row.judged_by == "global_accuracy" else _NONE,
             points(row.personal_difference),
             f"{row.improvement:.2f}",
             str(row.difference.pairs),
@@ -303,7 +310,7 @@ def table(comparison: Comparison, baseline_name: str | None = None) -> rich.tabl
     for row in summarise(comparison, baseline.name):
         shown.add_row(
             rich.markup.escape(row.label + (" (unequal ε)" if row.unequal else "")),
-            percent(row.global_accuracy, row.global_interval if row.seeds > 1 else None).replace("[", r"\["),
+            _global_cell(row).replace("[", r"\["),
             percent(row.personal_accuracy, row.personal_interval if row.seeds > 1 else None).replace("[", r"\["),
             points(row.difference).replace("[", r"\[") if row.difference else _NONE,
             _NONE if row.improvement is None else f"{row.improvement:.2f}",

@@ -33,6 +33,9 @@ EVALUATED = (
 )
 """Trajectories that exist only for the rounds in "evaluated_rounds", where that list is given."""
 
+JUDGED_BY = {"global_accuracy": "global", "personal_accuracy": "personal"}
+"""Figures that may decide a comparison -> the word for them."""
+
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -186,10 +189,14 @@ class Comparison:
     command: str
     """What to type to get this comparison again."""
     controllers: tuple[ControllerResult, ...]
+    judged_by: str = "global_accuracy"
+    """Figure that decides: global_accuracy, or personal_accuracy where the server's model is not complete."""
 
     def __post_init__(self) -> None:
         where = "The comparison"
         _check_types(self, where)
+        if self.judged_by not in JUDGED_BY:
+            raise unknown_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
         for name in ("clients", "rounds"):
             value = getattr(self, name)
             require(value >= 1, f"{where}: {name} is {value}, but it must be at least 1.")

@@ -161,7 +161,8 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     print(f"{contender.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:
         print("The run diverged: its model is no longer finite.")
-    print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
+    if core.judges_server:
+        print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
     print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients' hold-outs")
     if not core.federation.recipe.releases:
         print("  epsilon            0: nothing leaves the clients")

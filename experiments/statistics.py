@@ -16,7 +16,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
-from experiments.results import Comparison, ControllerResult
+from experiments.results import JUDGED_BY, Comparison, ControllerResult
 from fl_core.errors import require
 
 Floats = NDArray[np.float64]
@@ -128,11 +128,13 @@ class Row:
     global_interval: Interval
     personal_accuracy: float
     personal_interval: Interval
+    judged_by: str
+    """Figure that decides, see `Comparison`."""
     difference: Difference | None
-    """Global accuracy minus the baseline's, paired; None for the baseline itself."""
+    """That figure minus the baseline's, paired; None for the baseline itself."""
     personal_difference: Difference | None
     improvement: float | None
-    """Probability of improvement over the baseline in global accuracy."""
+    """Probability of improvement over the baseline in that figure."""
     epsilon_mean: float
     """Mean over seeds of the ε that the ledger counted."""
     epsilon_max: float
@@ -146,6 +148,16 @@ class Row:
     """Whether its ε makes it incomparable: another target, or more than 1 % above the target."""
     budget_note: str
     """What is to be said about its ε, "" if it kept to the target and used it up."""
+
+    @property
+    def judged_accuracy(self) -> float:
+        """Interquartile mean of the figure that decides."""
+        return self.global_accuracy if self.judged_by == "global_accuracy" else self.personal_accuracy
+
+    @property
+    def judged_interval(self) -> Interval:
+        """Its interval."""
+        return self.global_interval if self.judged_by == "global_accuracy" else self.personal_interval
 
 
 def default_baseline(comparison: Comparison) -> str:
@@ -170,6 +182,7 @@ def summarise(comparison: Comparison, baseline_name: str | None = None) -> list[
 
 def _row(comparison: Comparison, controller: ControllerResult, baseline: ControllerResult) -> Row:
     accuracy, personal = controller.by_seed(), controller.by_seed("personal_accuracy")
+    judged = controller.by_seed(comparison.judged_by)
     values, personal_values = list(accuracy.values()), list(personal.values())
     other = None if controller.name == baseline.name else baseline
     unequal, note = budget_note(comparison, controller)
@@ -183,9 +196,10 @@ def _row(comparison: Comparison, controller: ControllerResult, baseline: Control
         global_interval=bootstrap_interval(values, interquartile_mean),
         personal_accuracy=float(interquartile_mean(personal_values)),
         personal_interval=bootstrap_interval(personal_values, interquartile_mean),
-        difference=paired_difference(accuracy, other.by_seed()) if other else None,
+        judged_by=comparison.judged_by,
+        difference=paired_difference(judged, other.by_seed(comparison.judged_by)) if other else None,
         personal_difference=paired_difference(personal, other.by_seed("personal_accuracy")) if other else None,
-        improvement=probability_of_improvement(accuracy, other.by_seed()) if other else None,
+        improvement=probability_of_improvement(judged, other.by_seed(comparison.judged_by)) if other else None,
         epsilon_mean=math.fsum(spent) / len(values),
         epsilon_max=max(spent),
         epsilon_pld=max(controller.by_seed("epsilon_pld").values()),
@@ -247,22 +261,23 @@ def verdict(comparison: Comparison, baseline_name: str | None = None) -> str:
 
 
 def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
-    top = max(row.global_accuracy for row in rows)
-    best = [row for row in rows if math.isclose(row.global_accuracy, top, abs_tol=1e-9)]
+    top = max(row.judged_accuracy for row in rows)
+    best = [row for row in rows if math.isclose(row.judged_accuracy, top, abs_tol=1e-9)]
+    which = JUDGED_BY[comparison.judged_by]
     first = best[0]
     several = first.seeds > 1
     value = f"{percent(top)} %" + (
-        f" (95 % interval {percent(first.global_interval.low)} to {percent(first.global_interval.high)}, "
+        f" (95 % interval {percent(first.judged_interval.low)} to {percent(first.judged_interval.high)}, "
         f"{first.seeds} seeds)"
         if several and len(best) == 1
         else ""
     )
     if len(rows) == 1:
         parts = [
-            f"Only {first.label} was run at this ε, so there is nothing to compare: {value} final global accuracy."
+            f"Only {first.label} was run at this ε, so there is nothing to compare: {value} final {which} accuracy."
         ]
         return parts if several else [*parts, "One seed: no interval."]
-    who = f"{_names(best)} {'has' if len(best) == 1 else 'share'} the highest final global accuracy"
+    who = f"{_names(best)} {'has' if len(best) == 1 else 'share'} the highest final {which} accuracy"
     measure = "interquartile mean " if several else ""
     budget = f"ε = {comparison.epsilon:g}" if math.isfinite(comparison.epsilon) else "no privacy limit"
     parts = [f"{who} at {budget}: {measure}{value}."]
@@ -278,8 +293,9 @@ def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
 
 def _others(comparison: Comparison, best: Row, others: list[Row]) -> list[str]:
     """How the rest stands to the best on the same seeds."""
-    lead = comparison.controller(best.name).by_seed()
-    found = [(row, paired_difference(lead, comparison.controller(row.name).by_seed())) for row in others]
+    figure = comparison.judged_by
+    lead = comparison.controller(best.name).by_seed(figure)
+    found = [(row, paired_difference(lead, comparison.controller(row.name).by_seed(figure))) for row in others]
     texts = {sign: ", ".join(f"{row.label} ({points(d)})" for row, d in found if d.sign == sign) for sign in (1, 0, -1)}
     parts = []
     if texts[1]:

@@ -79,6 +79,7 @@ class Executor:
     """Runs local training and evaluation of a model, by one of `EXECUTORS`.
 
     Attributes:
+        kind: `vectorized` or `sequential`; `auto` until the first training has measured both.
         choice: how the training is run, and where `auto` measured it, with the measurement.
     """
 
@@ -93,9 +94,16 @@ class Executor:
         if kind not in EXECUTORS:
             raise unknown_name("executor", kind, EXECUTORS)
         self._model = model
-        self._kind = kind
+        self.kind = kind
         self._memory_limit = memory_limit
         self.choice = "not run yet" if kind == "auto" else f"{kind} (as asked)"
+
+    def resume_as(self, kind: str) -> None:
+        """Run as an earlier process did, where this one would measure anew."""
+        if self.kind == "auto" and kind != "auto":
+            if kind not in EXECUTORS:
+                raise unknown_name("executor of the saved run", kind, EXECUTORS)
+            self.kind, self.choice = kind, f"{kind} (as the saved run)"
 
     def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
         """Run the phases.
@@ -106,9 +114,9 @@ class Executor:
         count = len(work.parameters)
         if count == 0:
             return work.parameters, work.parameters.new_zeros(0)
-        if self._kind == "auto":
-            self._kind, self.choice = _measure(self._model, work, images, self._limit(work))
-        if self._kind == "sequential":
+        if self.kind == "auto":
+            self.kind, self.choice = _measure(self._model, work, images, self._limit(work))
+        if self.kind == "sequential":
             return _by_chunks(self._model, work, images, 1)
         return _by_chunks(self._model, work, images, chunk_size(self._model, work, self._limit(work)))
 
@@ -123,7 +131,7 @@ class Executor:
         Returns:
             Hits (1 where the prediction is right) and cross-entropies, `[n, length]` each.
         """
-        score = self._score_stacked if self._kind == "vectorized" and len(parameters) > 1 else self._score_rows
+        score = self._score_stacked if self.kind == "vectorized" and len(parameters) > 1 else self._score_rows
         pieces = [score(parameters, piece, images) for piece in index.split(EVALUATION_BATCH, dim=1)]
         hits, losses = zip(*pieces, strict=True)
         return torch.cat(hits, dim=1), torch.cat(losses, dim=1)

@@ -338,6 +338,7 @@ class Federation:
             "plain": {
                 "config": _plain(self.config),
                 "settings": [_plain(one) for one in self.settings],
+                "executor": self.executor.kind,
                 "rounds": self.rounds.tolist(),
                 "ledgers": [ledger.state_dict() for ledger in self.ledgers],
             },
@@ -353,6 +354,7 @@ class Federation:
         try:
             settings, ledgers, rounds = self._read_plain(state["plain"])
             tensors = self._read_tensors(state["tensors"])
+            self.executor.resume_as(state["plain"]["executor"])
         except (AttributeError, KeyError, TypeError) as error:
             raise InputError(f"The saved state is not one that a federation wrote ({error!r}).") from error
         self.start(range(self.runs), settings)

@@ -114,7 +114,7 @@ def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None =
         spec: as `parse_controller` reads it.
         env: any face of a DPilot environment that has the spec's knobs and signals.
         anchor: clip norm C* that parameters left out derive from: decays go from 2 C* to C*/2 within the knob's range,
-            `server-lr-decay` and `best-fixed` take C*. None takes the task's default; `best-fixed` refuses that.
+            `server-lr-decay` takes 2 C*, `best-fixed` C*. None takes the task's default; `best-fixed` refuses that.
 
     Raises:
         InputError: the spec, the anchor or the environment does not fit.

@@ -98,7 +98,8 @@ class ServerLearningRateDecay(Controller):
     name = "server-lr-decay"
     summary = "fixed clip norm; server learning rate from 1 to END, by the same factor in every round"
     parameters = (
-        Parameter("clip_norm", "clip norm C", 1.0, ANCHOR, knob="clip_norm"),
+        # Twice the anchor: the step then falls from 2 C* to C*/2, as that of the decaying clip norms.
+        Parameter("clip_norm", "clip norm C", 2.0, ANCHOR, knob="clip_norm"),
         Parameter("end", "server learning rate of the last round", 0.25, knob="server_learning_rate"),
     )
     needed_knobs = "clip_norm,server_learning_rate"

@@ -25,7 +25,7 @@ def _one_thread() -> None:
 
 def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_norm", signals: str = "public") -> View:
     task = find_task("digits")
-    made = tuple(KNOBS[name](task) for name in knobs.split(","))
+    made = make_knobs(task, knobs, tuple(KNOBS))
     return View(made, make_features(signals, made, classes=10), rounds, decision_rounds)
 
 

@@ -88,6 +88,7 @@ def test_needs_of_the_environment() -> None:
     needs = {name: (ControllerSpec(name).knobs, ControllerSpec(name).signals) for name in CONTROLLERS}
     assert needs.pop("aqc") == ("clip_norm", "accounted")
     assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
+    assert needs.pop("none") == ("none", "public")
     assert set(needs.values()) == {("clip_norm", "public")}
 
 

@@ -80,7 +80,7 @@ def test_anchor_gives_the_ends_within_the_range(public: View, both_knobs: View) 
     assert LinearDecay.for_env(public, anchor=0.8).values == {"start": 1.6, "end": 0.4}
     assert ExponentialDecay.for_env(public, anchor=6.0).values == {"start": 8.0, "end": 3.0}
     assert ExponentialDecay.for_env(public, anchor=0.15).values == {"start": 0.3, "end": 0.1}
-    assert ServerLearningRateDecay.for_env(both_knobs, anchor=0.8).values == {"clip_norm": 0.8, "end": 0.25}
+    assert ServerLearningRateDecay.for_env(both_knobs, anchor=0.8).values == {"clip_norm": 1.6, "end": 0.25}
     assert BestFixedClip.for_env(public, anchor=0.8).values == {"clip_norm": 0.8}
 
 
