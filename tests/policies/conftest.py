@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.knobs import KNOBS, Knob
+from envs.knobs import KNOBS, make_knobs
 from envs.signals import last_action, make_features
 from envs.tasks import find_task
 from policies import View
@@ -36,7 +36,7 @@ def observe(
     rounds = np.atleast_1d(round_index)
     columns = {
         "round_fraction": 2 * rounds / view.rounds - 1,
-        last_action("clip_norm"): float(view.knobs[0].encode(clip_norm)),
+        **{last_action(knob.name): float(knob.encode(clip_norm)) for knob in view.knobs[:1]},
         "unclipped_share_noised": 2 * unclipped - 1,
     }
     rows = np.zeros((len(rounds), len(view.features)), dtype=np.float32)

@@ -87,7 +87,7 @@ def test_anchor_gives_the_ends_within_the_range(public: View, both_knobs: View) 
 def test_without_anchor_the_default_clip_norm_serves(public: View, both_knobs: View) -> None:
     default = public.knobs[0].default
     assert ExponentialDecay.for_env(public).values == {"start": 2 * default, "end": default / 2}
-    assert ServerLearningRateDecay.for_env(both_knobs).values == {"clip_norm": default, "end": 0.25}
+    assert ServerLearningRateDecay.for_env(both_knobs).values == {"clip_norm": 2 * default, "end": 0.25}
     assert FixedClip.for_env(public).values == FixedClip.for_env(public, anchor=0.3).values == {"clip_norm": default}
 
 
