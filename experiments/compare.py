@@ -123,7 +123,7 @@ def finish(comparison: Comparison, folder: Path) -> None:
     """Write report and TensorBoard events of a comparison, and print its table and verdict."""
     files = write_report(comparison, folder)
     for result in comparison.controllers:
-        _write_events(comparison, result, folder / "tensorboard" / result.label.replace("/", "-"))
+        _write_events(comparison, result, folder / result.label.replace("/", "-"))
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(table(comparison))
     console.print(verdict(comparison), highlight=False, soft_wrap=False)

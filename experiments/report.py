@@ -26,7 +26,7 @@ TRUST = {
     "distributed": "Each client adds its share of the noise. ε holds against a server that sees only the sum of the "
     "updates (secure aggregation); a server that sees single uploads would learn far more than ε says.",
     "local": "No one is trusted: each client adds the whole noise to its own update. ε holds against a server that "
-    "sees every upload.",
+    "sees every upload. It also sees who takes part: what is hidden is a client's data, not its participation.",
 }
 """Placement of the noise -> who trusts whom."""
 
@@ -195,7 +195,11 @@ def _privacy_words(comparison: Comparison) -> list[str]:
         "the noise that was used, as a check: it must not be larger, and is no promise where the noise was chosen "
         "during the run."
     )
-    return [unit, trust, joint, claim]
+    alone = (
+        "Each ε holds for one run published by itself. The runs compared here share their seeds, and with them their "
+        "noise, so that they can be paired: do not publish two of them, and deploy with a seed that nobody knows."
+    )
+    return [unit, trust, joint, claim, alone]
 
 
 def _privacy_table(comparison: Comparison, rows: list[Row]) -> Table:
