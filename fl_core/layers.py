@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+ROW_WIDTH = 8
+"""Widest images whose convolutions are done by rows."""
 
 _POOL: tuple[list[int], list[int], list[int], list[int], bool] = ([2, 2], [2, 2], [0, 0], [1, 1], False)
 """Kernel, stride, padding, dilation and ceil mode of 2x2 max-pooling."""
@@ -37,6 +41,97 @@ class ChannelsLastMaxPool(nn.Module):
         """`[batch, channels, height, width]` to `[batch, channels, height // 2, width // 2]`, contiguous both."""
         pooled: Tensor = _ChannelsLastMaxPool.apply(images)
         return pooled
+
+
+class RowConvolution(nn.Module):
+    """A convolution of small images as one matrix product, from `kernel` whole rows to a row of outputs.
+
+    Most of that matrix is zero, but it is small. Stacked over clients, the products are batched and wide enough to be
+    fast, where PyTorch turns stacked convolutions into grouped ones.
+    """
+
+    bias: Tensor
+    placement: Tensor
+
+    def __init__(self, convolution: nn.Conv2d, width: int):
+        """Share the parameters of a convolution with stride 1, for images of some width."""
+        super().__init__()
+        assert convolution.bias is not None
+        self.weight, self.bias = convolution.weight, convolution.bias
+        self._kernel, self._margin = convolution.kernel_size[0], int(convolution.padding[0])
+        outputs = width + 2 * self._margin - self._kernel + 1
+        ways = torch.arange(width).view(-1, 1, 1) + self._margin - torch.arange(outputs).view(-1, 1)
+        # 1 where input column i meets output column j by column k of the kernel, [i, j, k]
+        self.register_buffer("placement", (ways == torch.arange(self._kernel)).float(), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`[batch, channels, height, width]` to the same of the outputs, channels-last in memory."""
+        kernel, (inputs, outputs, _) = self._kernel, self.placement.shape
+        kernels = self.weight.permute(3, 2, 1, 0)
+        placed = self.placement.flatten(0, 1) @ kernels.flatten(1)
+        matrix = placed.view(inputs, outputs, *kernels.shape[1:]).permute(2, 0, 3, 1, 4)
+        rows = functional.pad(images.permute(0, 2, 3, 1).flatten(2), (0, 0, self._margin, self._margin))
+        height = rows.shape[1] - kernel + 1
+        windows = torch.cat([rows[:, start : start + height] for start in range(kernel)], dim=-1)
+        result = torch.addmm(self.bias.repeat(outputs), windows.flatten(0, 1), matrix.flatten(3).flatten(0, 2))
+        return result.view(len(images), height, outputs, -1).permute(0, 3, 1, 2)
+
+
+class WindowConvolution(nn.Module):
+    """A convolution as the matrix product of all windows with the kernels.
+
+    For one input channel, its weight gradient is several times cheaper than PyTorch's. That by its input is not: it is
+    meant for a network's first layer, where nobody asks for it.
+    """
+
+    bias: Tensor
+
+    def __init__(self, convolution: nn.Conv2d):
+        """Share the parameters of a convolution with stride 1."""
+        super().__init__()
+        assert convolution.bias is not None
+        self.weight, self.bias = convolution.weight, convolution.bias
+        self._kernel, self._margin = convolution.kernel_size[0], int(convolution.padding[0])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """`[batch, channels, height, width]` to the same of the outputs, channels-last in memory."""
+        kernel, margin = self._kernel, self._margin
+        padded = functional.pad(images.permute(0, 2, 3, 1), (0, 0, margin, margin, margin, margin))
+        windows = padded.unfold(1, kernel, 1).unfold(2, kernel, 1).permute(0, 1, 2, 4, 5, 3)
+        matrix = self.weight.permute(2, 3, 1, 0).flatten(0, 2)
+        result = torch.addmm(self.bias, windows.flatten(3).flatten(0, 2), matrix)
+        return result.view(*windows.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a layer is a convolution that the layers above can do."""
+    return (
+        isinstance(module, nn.Conv2d)
+        and module.bias is not None
+        and module.kernel_size[0] == module.kernel_size[1]
+        and module.padding in ((0, 0), module.padding[:1] * 2)
+        and (module.stride, module.dilation, module.groups) == ((1, 1), (1, 1), 1)
+        and module.padding_mode == "zeros"
+    )
+
+
+def for_cpu(network: nn.Sequential, shape: tuple[int, int, int]) -> nn.Sequential:
+    """The same network with convolutions in forms that are faster on CPUs for images of a shape.
+
+    Its layers keep their names and share their parameters.
+    """
+    parts = nn.Sequential()
+    images = torch.zeros(1, *shape)
+    for name, module in network.named_children():
+        if _is_plain(module) and images.shape[-1] <= ROW_WIDTH:
+            parts.add_module(name, RowConvolution(module, images.shape[-1]))
+        elif _is_plain(module) and module.in_channels == 1 and module.out_channels % 8 == 0:
+            parts.add_module(name, WindowConvolution(module))
+        else:
+            parts.add_module(name, module)
+        with torch.no_grad():
+            images = module(images)
+    return parts
 
 
 def for_one_client(network: nn.Sequential) -> nn.Sequential:

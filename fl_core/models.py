@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fl_core.errors import InputError, require, unknown_name
-from fl_core.layers import Dense, for_one_client
+from fl_core.layers import Dense, for_cpu, for_one_client
 from fl_core.streams import stream_seed
 
 Shape = tuple[int, int, int]
@@ -55,7 +55,8 @@ class Model:
         self.name, self.shape, self.classes = name, shape, classes
         self._build = build
         self._module = build()
-        self._alone = for_one_client(self._module)
+        self._on_cpu = for_cpu(self._module, shape)
+        self._alone = for_one_client(self._on_cpu)
         self._shapes: dict[str, torch.Size] = {}
         spans: OrderedDict[str, list[int]] = OrderedDict()
         position = 0
@@ -115,7 +116,8 @@ class Model:
 
     def logits(self, flat: Tensor, images: Tensor) -> Tensor:
         """Logits `[batch, classes]` of float images `[batch, channels, height, width]` under parameters `[size]`."""
-        outputs: Tensor = functional_call(self._module, self.unflatten(flat), (images,))
+        network = self._on_cpu if images.device.type == "cpu" else self._module
+        outputs: Tensor = functional_call(network, self.unflatten(flat), (images,))
         return outputs
 
     def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
@@ -125,7 +127,7 @@ class Model:
         outputs: Tensor
         if self.shape[0] >= 3:
             images = images.contiguous(memory_format=torch.channels_last)
-            outputs = functional_call(self._module, self.unflatten(flat, channels_last=True), (images,))
+            outputs = functional_call(self._on_cpu, self.unflatten(flat, channels_last=True), (images,))
         else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
             outputs = functional_call(self._alone, self.unflatten(flat), (images,))
         return outputs
@@ -154,7 +156,7 @@ def _is_small(shape: Shape) -> bool:
 
 
 def _mlp(shape: Shape, classes: int) -> nn.Sequential:
-    hidden = 32 if _is_small(shape) else 128
+    hidden = 32
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
@@ -238,7 +240,7 @@ class ModelEntry:
 
 
 MODELS: dict[str, ModelEntry] = {
-    "mlp": ModelEntry(_mlp, "one hidden layer (32 units up to 16x16 pixels, 128 above)"),
+    "mlp": ModelEntry(_mlp, "one hidden layer of 32 units"),
     "cnn2": ModelEntry(_cnn2, "2 convolutions, 2 fully connected layers"),
     "cnn3": ModelEntry(_cnn3, "3 convolutions (32, 64, 64), 3 fully connected layers"),
     "lenet": ModelEntry(_lenet, "LeNet-5: convolutions of 6 and 16 channels, then 120, 84 units; from 28x28 pixels"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fl_core.layers import ChannelsLastMaxPool, Dense, for_one_client
+from fl_core.layers import ChannelsLastMaxPool, Dense, RowConvolution, WindowConvolution, for_cpu, for_one_client
 
 
 @pytest.mark.parametrize("size", [(6, 8), (7, 5)])
@@ -18,6 +18,41 @@ def test_pooling_and_its_gradient_equal_pytorch_also_at_ties(size, levels):
     direction = torch.randn(theirs.shape, generator=generator, dtype=torch.double)
     found, expected = (torch.autograd.grad(value, images, direction)[0] for value in (ours, theirs))
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize(("kernel", "margin"), [(3, 1), (5, 2), (3, 0), (2, 1), (1, 0)])
+@pytest.mark.parametrize("size", [(6, 8), (7, 5)])
+def test_convolutions_and_their_gradients_equal_pytorch(by_rows, kernel, margin, size):
+    torch.manual_seed(0)
+    theirs = nn.Conv2d(2, 3, kernel, padding=margin).double()
+    ours = (RowConvolution(theirs, size[1]) if by_rows else WindowConvolution(theirs)).double()
+    images = torch.randn(4, 2, *size, dtype=torch.double, requires_grad=True)
+    leaves = (images, theirs.weight, theirs.bias)
+    direction = torch.randn(theirs(images).shape, dtype=torch.double)
+    results = []
+    for layer in (ours, theirs):
+        output = layer(images)
+        first = torch.autograd.grad((output.sin() * direction).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(value.square().sum() for value in first), leaves)
+        results.append((output, *first, *second))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_stacked_convolutions_equal_each_of_them(by_rows):
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(1, 8, 3, padding=1)
+    layer = RowConvolution(convolution, 8) if by_rows else WindowConvolution(convolution)
+    weights, images = torch.randn(3, 8, 1, 3, 3), torch.randn(3, 2, 1, 8, 8)
+
+    def forward(weight, batch):
+        return torch.func.functional_call(layer, {"weight": weight}, (batch,))
+
+    found = torch.func.vmap(forward)(weights, images)
+    for output, weight, batch in zip(found, weights, images, strict=True):
+        expected = nn.functional.conv2d(batch, weight, convolution.bias, padding=1)
+        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_dense_layer_equals_a_linear_one():
@@ -35,7 +70,7 @@ def test_a_dense_layer_starts_as_a_linear_one():
     ours, theirs = Dense(64, 400), nn.Linear(64, 400)
     for value in (*ours.parameters(), *theirs.parameters()):
         assert 0.9 / 8 < value.abs().max() <= 1 / 8
-    assert ours.weight.detach().std() == pytest.approx(theirs.weight.detach().std(), rel=0.02)
+    assert float(ours.weight.detach().std()) == pytest.approx(float(theirs.weight.detach().std()), rel=0.02)
 
 
 def test_the_network_for_one_client_shares_parameters_under_the_same_names():
@@ -45,3 +80,26 @@ def test_the_network_for_one_client_shares_parameters_under_the_same_names():
     assert alone[0].weight is network[0].weight
     assert isinstance(alone[1], ChannelsLastMaxPool)
     assert isinstance(alone[2], nn.MaxPool2d)
+
+
+def test_the_network_for_cpus_swaps_only_convolutions_that_it_can_do():
+    network = nn.Sequential(
+        nn.Conv2d(1, 8, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 4, 3),
+        nn.Conv2d(4, 4, 3, stride=2),
+        nn.Conv2d(4, 4, 1, groups=2),
+    )
+    swapped = for_cpu(network, (1, 20, 20))
+    assert [type(layer) for layer in swapped] == [
+        WindowConvolution,
+        nn.MaxPool2d,
+        RowConvolution,
+        nn.Conv2d,
+        nn.Conv2d,
+    ]
+    assert dict(swapped.named_parameters()).keys() == dict(network.named_parameters()).keys()
+    assert swapped[2].weight is network[2].weight
+    images = torch.rand(2, 1, 20, 20)
+    torch.testing.assert_close(swapped(images), network(images))
+    assert type(for_cpu(nn.Sequential(nn.Conv2d(1, 6, 5)), (1, 28, 28))[0]) is nn.Conv2d

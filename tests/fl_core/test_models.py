@@ -7,8 +7,10 @@ from fl_core.models import MODELS, build_model
 
 
 @pytest.mark.parametrize("name", [*MODELS, "cnn2-groupnorm", "cnn3-groupnorm"])
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
 def test_logits_equal_the_module_loaded_with_the_same_vector(name, shape):
+    if name == "lenet" and shape[1] < 28:
+        pytest.skip("too small for this model")
     model = build_model(name, shape, 7)
     flat, images = model.initial(3), torch.rand(4, *shape)
     module = model.make_module()
