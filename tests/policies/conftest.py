@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.knobs import KNOBS, make_knobs
+from envs.knobs import KNOBS, Knob, make_knobs
 from envs.signals import last_action, make_features
 from envs.tasks import find_task
 from policies import View
