@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ROW_WIDTH = 8
-"""Widest images whose convolutions are done by rows."""
+ROW_SIZE = 16384
+"""Largest matrix of a convolution by rows; above, its zeros cost more than its shape gains."""
 
 _POOL: tuple[list[int], list[int], list[int], list[int], bool] = ([2, 2], [2, 2], [0, 0], [1, 1], False)
 """Kernel, stride, padding, dilation and ceil mode of 2x2 max-pooling."""
@@ -123,8 +123,9 @@ def for_cpu(network: nn.Sequential, shape: tuple[int, int, int]) -> nn.Sequentia
     parts = nn.Sequential()
     images = torch.zeros(1, *shape)
     for name, module in network.named_children():
-        if _is_plain(module) and images.shape[-1] <= ROW_WIDTH:
-            parts.add_module(name, RowConvolution(module, images.shape[-1]))
+        width = images.shape[-1]
+        if _is_plain(module) and width <= 8 and module.weight[..., 0].numel() * width**2 <= ROW_SIZE:
+            parts.add_module(name, RowConvolution(module, width))
         elif _is_plain(module) and module.in_channels == 1 and module.out_channels % 8 == 0:
             parts.add_module(name, WindowConvolution(module))
         else:
