@@ -41,6 +41,37 @@ TASKS: dict[str, Task] = {
             clip_range=(0.1, 8.0),
             clip_norm=1.0,
         ),
+        Task(
+            name="mnist5k",
+            summary="28x28 MNIST digits, 200 clients with 3 label shards each, MLP, 40 rounds",
+            federation=FederationConfig(
+                dataset="mnist5k",
+                clients=200,
+                local_steps=4,
+                batch_size=8,
+                learning_rate=0.2,
+                epsilon=8.0,
+            ),
+            clip_range=(0.1, 8.0),
+            clip_norm=1.0,
+        ),
+        Task(
+            name="fashion-mnist",
+            summary="28x28 clothing, 1,000 clients with 3 label shards each, 10 % of them per round, MLP, 60 rounds",
+            federation=FederationConfig(
+                dataset="fashion-mnist",
+                clients=1000,
+                sampling_rate=0.1,
+                rounds=60,
+                local_steps=4,
+                batch_size=16,
+                learning_rate=0.2,
+                epsilon=8.0,
+                evaluation_samples=2000,
+            ),
+            clip_range=(0.1, 8.0),
+            clip_norm=1.0,
+        ),
     )
 }
 
