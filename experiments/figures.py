@@ -132,6 +132,21 @@ def learning_figure(comparison: Comparison) -> Figure:
         return _finish(figure, axes, comparison)
 
 
+def overview_figure(comparison: Comparison) -> Figure:
+    """The comparison in one picture: clip norms, and the accuracy they lead to."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(1.6 * _WIDTH, 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        left, right = figure.subplots(1, 2)
+        _curves(left, comparison, "clip_norm", "Clip norm chosen in each round", "clip norm C (L2, log scale)")
+        _log_axis(left)
+        server = comparison.judged_by == "global_accuracy"
+        title = f"Accuracy of the {'global model' if server else 'personal models'} at ε = {comparison.epsilon:g}"
+        _curves(right, comparison, comparison.judged_by, title, "test accuracy (%)", 100)
+        _skip_start(right)
+        return _finish(figure, [left, right], comparison)
+
+
 def budget_figure(comparison: Comparison) -> Figure:
     """ε that the ledger has counted after each round, and the target."""
     with mpl.rc_context(STYLE):
@@ -182,11 +197,11 @@ def figure_svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def png_base64(figure: Figure, dpi: int = 150) -> str:
-    """The figure as a PNG in base64, for a data URI."""
+def figure_png(figure: Figure, dpi: int = 110) -> bytes:
+    """The figure as a PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def svg_base64(figure: Figure) -> str:

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from experiments import figures
 from experiments.results import Comparison, ControllerResult
 from experiments.statistics import Row, default_baseline, percent, points, summarise, verdict
-from fl_core.files import write_text
+from fl_core.files import write_bytes, write_text
 
 TRUST = {
     "central": "The server is trusted: it sees each client's clipped update and adds the noise to their sum. ε holds "
@@ -70,7 +70,7 @@ class Section:
 
 
 def write_report(comparison: Comparison, folder: Path, baseline_name: str | None = None) -> dict[str, Path]:
-    """Write report.md, report.html, comparison.json and comparison.csv.
+    """Write report.md, report.html, overview.png, comparison.json and comparison.csv.
 
     Args:
         comparison: what was measured.
@@ -93,6 +93,8 @@ def write_report(comparison: Comparison, folder: Path, baseline_name: str | None
     comparison.write(paths["comparison.json"])
     for name, text in texts.items():
         write_text(paths[name], text)
+    paths["overview.png"] = folder / "overview.png"
+    write_bytes(paths["overview.png"], figures.figure_png(figures.overview_figure(comparison)))
     return paths
 
 

@@ -21,7 +21,13 @@ from experiments import figures
 from experiments.results import Comparison
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
 
-ALL = [figures.control_figure, figures.learning_figure, figures.budget_figure, figures.accuracy_figure]
+ALL = [
+    figures.overview_figure,
+    figures.control_figure,
+    figures.learning_figure,
+    figures.budget_figure,
+    figures.accuracy_figure,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +56,7 @@ def test_every_figure_renders_as_svg_and_png(draw: Callable[[Comparison], Figure
     svg = figures.figure_svg(figure)
     assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert base64.b64decode(figures.svg_base64(figure)).decode().startswith("<?xml")
-    width, height = image_size(base64.b64decode(figures.png_base64(figure, dpi=50)))
+    width, height = image_size(figures.figure_png(figure, dpi=50))
     assert width == 320
     assert height > 100
 

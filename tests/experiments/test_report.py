@@ -73,10 +73,10 @@ def page(comparison: Comparison) -> Page:
     return Page(html(comparison, contents(comparison)))
 
 
-def test_four_files_are_written(tmp_path: Path) -> None:
+def test_five_files_are_written(tmp_path: Path) -> None:
     comparison = six()
     paths = write_report(comparison, tmp_path / "new" / "folder")
-    assert sorted(paths) == ["comparison.csv", "comparison.json", "report.html", "report.md"]
+    assert sorted(paths) == ["comparison.csv", "comparison.json", "overview.png", "report.html", "report.md"]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(paths)
     assert Comparison.read(paths["comparison.json"]) == comparison
     for path in paths.values():
