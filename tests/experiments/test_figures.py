@@ -73,6 +73,14 @@ def test_a_controller_keeps_its_colour_everywhere() -> None:
         assert wanted <= used
 
 
+def test_the_overview_shows_clip_norms_and_the_accuracy_that_decides() -> None:
+    figure = figures.overview_figure(two())
+    left, right = figure.axes[:2]
+    assert left.get_yscale() == "log"
+    assert "Accuracy of the global model" in right.get_title(loc="left") + right.get_title()
+    assert image_size(figures.figure_png(figure, dpi=50))[0] == 512
+
+
 def test_styles_differ_for_many_controllers() -> None:
     many = make_comparison(*(make_controller(f"c{i}", [0.5]) for i in range(28)))
     styles = figures.line_styles(many)

@@ -79,6 +79,8 @@ def test_five_files_are_written(tmp_path: Path) -> None:
     assert sorted(paths) == ["comparison.csv", "comparison.json", "overview.png", "report.html", "report.md"]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == sorted(paths)
     assert Comparison.read(paths["comparison.json"]) == comparison
+    picture = paths.pop("overview.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
     for path in paths.values():
         assert path.read_text(encoding="utf-8").endswith("\n")
 
