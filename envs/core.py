@@ -73,6 +73,10 @@ class EnvCore:
         require_count("decision_rounds", spec.decision_rounds)
         self.spec = spec
         self.task = _paid_task(find_task(spec.task, **dict(overrides or {})), spec.signals)
+        require(
+            spec.decision_rounds <= self.task.federation.rounds,
+            f"decision_rounds is {spec.decision_rounds}, but a run has {self.task.federation.rounds} rounds only.",
+        )
         self._seeds = instance_seeds(spec.instances, spec.instance_count)
         self._reward = find_reward(spec.reward)
         self.federation = Federation(self.task.federation, runs)

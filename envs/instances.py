@@ -5,7 +5,7 @@ An instance is one federated run; its seed fixes partition, initial model, cohor
 
 from __future__ import annotations
 
-from fl_core.errors import require_count, unknown_name
+from fl_core.errors import require, require_count, unknown_name
 
 INSTANCE_SETS = {"train": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """First seed of each set."""
@@ -21,4 +21,5 @@ def instance_seeds(name: str, count: int) -> list[int]:
     if name not in INSTANCE_SETS:
         raise unknown_name("instances", name, INSTANCE_SETS)
     require_count("Number of instances", count)
-    return [INSTANCE_SETS[name] + offset for offset in range(min(count, LARGEST_SET))]
+    require(count <= LARGEST_SET, f"Number of instances is {count}, but a set has {LARGEST_SET} at most.")
+    return [INSTANCE_SETS[name] + offset for offset in range(count)]

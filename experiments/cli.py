@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _complain(str(error))
     except KeyboardInterrupt:
-        print("dpilot: interrupted; what was finished is kept.", file=sys.stderr)
+        print("dpilot: interrupted; finished rounds and checkpoints are in the run's folder.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -126,7 +126,13 @@ def _sentence(box: str) -> str:
     lines = [line.strip("│|+╭╮╰╯ \t") for line in box.splitlines()]
     rules = [index for index, line in enumerate(lines) if not line.strip("─-")]
     end = next((index for index in rules if index > 1), len(lines))
-    message = " ".join(line for line in lines[1:end] if line.strip("─-")).removeprefix("Error parsing federation: ")
+    message = " ".join(line for line in lines[1:end] if line.strip("─-"))
+    message = re.sub(r"^Error parsing (federation|training): ", "", message)
+    message = re.sub(
+        r"^Error parsing (--[\w-]+): (invalid literal for int.*|could not convert string to float): (.*)$",
+        lambda found: f"{found[1]} is {found[3]}, but it must be a {'whole ' if 'int' in found[2] else ''}number",
+        message,
+    )
     near = re.findall(r"^--[a-z][\w-]*", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
     message = message.rstrip(".")
     return f"{message}; did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else f"{message}."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from agents.bundle import LearnedController, load_controller
 from envs import EnvCore, make_core
+from envs.tasks import find_task
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
@@ -60,7 +62,7 @@ def make_contenders(specs: Sequence[str], settings: Settings, instances: int) ->
         check_spec(spec)
         if list(specs).count(spec) > 1:
             raise InputError(f"controllers names '{spec}' twice, but each may be compared only once.")
-    contenders = [_learned(spec) if is_learned(spec) else None for spec in specs]
+    contenders = [_learned(spec, settings) if is_learned(spec) else None for spec in specs]
     for spec, contender in zip(specs, contenders, strict=True):
         if contender is None:
             _hand_coded(parse_controller(spec), settings, None, dry=True)
@@ -101,9 +103,16 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
     )
 
 
-def _learned(spec: str) -> Contender:
-    """A saved controller, in the environment it was trained for."""
+def _learned(spec: str, settings: Settings) -> Contender:
+    """A saved controller; a warning says where it is asked to act in another setting than it was trained in."""
     controller = _load(spec)
+    own = controller.blueprint.settings
+    here = {"task": "digits"} | dict(settings)
+    task = find_task(str(own["task"])).federation
+    for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
+        trained, asked = own.get(name, getattr(task, name, None)), here.get(name)
+        if asked is not None and trained is not None and str(asked) != str(trained):
+            warnings.warn(f"controller '{spec}' was trained with {name} {trained}, not {asked}.", stacklevel=2)
 
     def build(target: EnvCore) -> Policy:
         controller.check(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import tyro
 from agents.config import TrainingConfig
 from agents.training import TrainingResult, resume, train
 from envs.core import EnvSpec, make_core
+from envs.tasks import find_task
 from experiments.runfolder import make_run_folder, write_yaml
 from fl_core.config import FederationConfig
 from fl_core.files import write_json
@@ -48,12 +50,8 @@ class TrainCommand:
             folder = self.new_folder()
             result = train(self.settings(), self.training, folder, progress=True)
         finish(result, folder)
-        task = result.controller.blueprint.settings["task"]
         print(f"To look at it: tensorboard --logdir {folder.parent}")
-        print(
-            f"To compare it: dpilot compare --task {task} "
-            f"--controllers fixed best-fixed exponential-decay server-lr-decay aqc {self.training.algo}:{folder}"
-        )
+        print(f"To compare it: {compare_command(result, folder)}")
 
     def settings(self) -> dict[str, object]:
         """The environment's settings."""
@@ -65,6 +63,19 @@ class TrainCommand:
         folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
         write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
         return folder
+
+
+def compare_command(result: TrainingResult, folder: Path) -> str:
+    """The command that compares a trained controller in the setting it was trained in."""
+    blueprint = result.controller.blueprint
+    task = str(blueprint.settings["task"])
+    changes: list[str] = []
+    for name, value in asdict(find_task(task).federation).items():
+        chosen = blueprint.settings.get(name, value)
+        if chosen != value and name not in ("executor", "device", "memory_limit_mib", "data_root"):
+            changes += [f"--{name.replace('_', '-')}", str(chosen)]
+    controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]
+    return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
 
 
 def finish(result: TrainingResult, folder: Path) -> None:

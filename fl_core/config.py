@@ -19,6 +19,7 @@ from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS, find_method
 
+MOST_ROUNDS = 1_000_000
 SAMPLINGS = {
     "poisson": "each client takes part independently with the sampling rate",
     "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
@@ -83,7 +84,9 @@ class FederationConfig:
 
     def __post_init__(self) -> None:
         self._check_names()
-        for field in ("clients", "rounds", "batch_size", "local_steps"):
+        require_count("rounds", self.rounds)
+        require(self.rounds <= MOST_ROUNDS, f"rounds is {self.rounds}, but it must be {MOST_ROUNDS} at most.")
+        for field in ("clients", "batch_size", "local_steps"):
             require_count(field, getattr(self, field))
         for field in ("evaluation_samples", "memory_limit_mib"):
             require_count(field, getattr(self, field), least=0)

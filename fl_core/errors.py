@@ -10,6 +10,9 @@ import difflib
 import math
 from collections.abc import Iterable
 
+SHORT_CATALOGUE = 4
+"""Catalogues of up to so many names are listed whole."""
+
 
 class InputError(ValueError):
     """A request that cannot be carried out as it stands; the message is one sentence for the user."""
@@ -19,7 +22,10 @@ def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputErro
     """The error for a name that is in no catalogue, with near names first."""
     names = sorted(allowed)
     near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}" if near else f"known are {', '.join(names)}"
+    known = f"known are {', '.join(names)}"
+    hint = f"did you mean {' or '.join(near)}" if near else known
+    if near and len(names) <= SHORT_CATALOGUE:
+        hint += f"; {known}"
     return InputError(f"{field} '{value}' is unknown; {hint}.")
 
 

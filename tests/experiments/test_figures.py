@@ -22,7 +22,6 @@ from experiments.results import Comparison
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
 
 ALL = [
-    figures.overview_figure,
     figures.control_figure,
     figures.learning_figure,
     figures.budget_figure,

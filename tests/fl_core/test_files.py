@@ -38,7 +38,9 @@ def test_unreadable_files_are_refused_in_a_sentence(tmp_path):
 
 
 def test_unknown_names_are_met_with_near_ones():
-    assert str(unknown_name("method", "fedvag", ["fedavg", "random"])).endswith("did you mean fedavg.")
+    assert str(unknown_name("method", "fedvag", ["fedavg", "random"])).endswith(
+        "did you mean fedavg; known are fedavg, random."
+    )
     assert "known are a, b" in str(unknown_name("method", "zzz", ["b", "a"]))
 
 
