@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from experiments import figures
-from experiments.report import TRUST, contents, csv_text, html, markdown, table, write_report
+from experiments.pages import html, markdown
+from experiments.report import TRUST, contents, csv_text, table, write_report
 from experiments.results import Comparison
 from experiments.statistics import percent, summarise, verdict
 from fl_core.errors import InputError
