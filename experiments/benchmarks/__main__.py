@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.rounds import rounds_per_second
 from fl_core.config import FederationConfig
-from fl_core.memory import keep_freed_memory
 
 
 def main() -> None:
     """Print the tables."""
-    torch.set_num_threads(1)
-    keep_freed_memory()
     console = Console(width=100)
     table = Table(title="Local training, 5 steps of 16, against the plain loop", box=box.SIMPLE_HEAD)
     for heading in ("case", "clients", "plain loop", "vectorized", "sequential", "best"):
         table.add_column(heading, justify="left" if heading == "case" else "right")
     for case in CASES:
-        seconds = measure(case)
+        seconds = alone(measure, case)
         ratios = [seconds["plain"] / seconds[kind] for kind in ("vectorized", "sequential")]
         cells = [f"{ratio:.2f}x" for ratio in (*ratios, max(ratios))]
         table.add_row(case.title, str(case.clients), f"{1000 * seconds['plain']:.0f} ms", *cells)
@@ -36,15 +33,15 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "executor" else "right")
     for executor in ("vectorized", "sequential"):
         chosen = replace(config, executor=executor)
-        speeds = [rounds_per_second(chosen, evaluate=evaluate) for evaluate in (True, False)]
+        speeds = [alone(rounds_per_second, chosen, 1, evaluate) for evaluate in (True, False)]
         table.add_row(executor, *(f"{speed:.1f}" for speed in speeds))
     console.print(table)
 
     demo = FederationConfig(executor="vectorized", rounds=100_000)
-    alone, batched = rounds_per_second(demo, 1, evaluate=False), rounds_per_second(demo, 8, evaluate=False)
+    single, batched = (alone(rounds_per_second, demo, runs, False) for runs in (1, 8))
     console.print(
-        f"The task digits: {alone:.1f} rounds/s alone, {batched:.1f} as 8 rows of one batch "
-        f"({batched / alone:.2f}x per environment)."
+        f"The task digits: {single:.1f} rounds/s alone, {batched:.1f} as 8 rows of one batch "
+        f"({batched / single:.2f}x per environment)."
     )
 
 
