@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from fl_core.layers import ChannelsLastMaxPool, Dense, RowConvolution, WindowConvolution, for_cpu, for_one_client
+from fl_core.layers import (
+    BatchLastConvolution,
+    ChannelsLastMaxPool,
+    Dense,
+    RowConvolution,
+    WindowConvolution,
+    for_cpu,
+    for_one_client,
+)
 
 
 @pytest.mark.parametrize("size", [(6, 8), (7, 5)])
@@ -20,13 +28,20 @@ def test_pooling_and_its_gradient_equal_pytorch_also_at_ties(size, levels):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("by_rows", [True, False])
+FORMS = {
+    "rows": RowConvolution,
+    "windows": lambda convolution, width: WindowConvolution(convolution),
+    "batch-last": lambda convolution, width: BatchLastConvolution(convolution),
+}
+
+
+@pytest.mark.parametrize(("form", "stride"), [*((form, 1) for form in FORMS), ("batch-last", 2), ("batch-last", 3)])
 @pytest.mark.parametrize(("kernel", "margin"), [(3, 1), (5, 2), (3, 0), (2, 1), (1, 0)])
 @pytest.mark.parametrize("size", [(6, 8), (7, 5)])
-def test_convolutions_and_their_gradients_equal_pytorch(by_rows, kernel, margin, size):
+def test_convolutions_and_their_gradients_equal_pytorch(form, stride, kernel, margin, size):
     torch.manual_seed(0)
-    theirs = nn.Conv2d(2, 3, kernel, padding=margin).double()
-    ours = (RowConvolution(theirs, size[1]) if by_rows else WindowConvolution(theirs)).double()
+    theirs = nn.Conv2d(2, 3, kernel, stride, padding=margin).double()
+    ours = FORMS[form](theirs, size[1]).double()
     images = torch.randn(4, 2, *size, dtype=torch.double, requires_grad=True)
     leaves = (images, theirs.weight, theirs.bias)
     direction = torch.randn(theirs(images).shape, dtype=torch.double)
@@ -39,20 +54,27 @@ def test_convolutions_and_their_gradients_equal_pytorch(by_rows, kernel, margin,
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("by_rows", [True, False])
-def test_stacked_convolutions_equal_each_of_them(by_rows):
+@pytest.mark.parametrize(("form", "stride"), [*((form, 1) for form in FORMS), ("batch-last", 2)])
+def test_stacked_convolutions_and_their_gradients_equal_each_of_them(form, stride):
     torch.manual_seed(0)
-    convolution = nn.Conv2d(1, 8, 3, padding=1)
-    layer = RowConvolution(convolution, 8) if by_rows else WindowConvolution(convolution)
-    weights, images = torch.randn(3, 8, 1, 3, 3), torch.randn(3, 2, 1, 8, 8)
+    convolution = nn.Conv2d(2, 8, 3, stride, padding=1)
+    layer = FORMS[form](convolution, 8)
+    weights, images = torch.randn(3, 8, 2, 3, 3), torch.randn(3, 4, 2, 8, 8)
+    leaves = weights.requires_grad_(), images.requires_grad_()
 
     def forward(weight, batch):
         return torch.func.functional_call(layer, {"weight": weight}, (batch,))
 
-    found = torch.func.vmap(forward)(weights, images)
-    for output, weight, batch in zip(found, weights, images, strict=True):
-        expected = nn.functional.conv2d(batch, weight, convolution.bias, padding=1)
-        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    found = torch.func.vmap(forward)(*leaves)
+    expected = torch.stack(
+        [
+            nn.functional.conv2d(batch, weight, convolution.bias, stride, padding=1)
+            for weight, batch in zip(*leaves, strict=True)
+        ]
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(output.sin().sum(), leaves) for output in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
 
 
 def test_a_dense_layer_equals_a_linear_one():
@@ -88,6 +110,7 @@ def test_the_network_for_cpus_swaps_only_convolutions_that_it_can_do():
         nn.MaxPool2d(2),
         nn.Conv2d(8, 4, 3),
         nn.Conv2d(4, 4, 3, stride=2),
+        nn.Conv2d(4, 4, (1, 2)),
         nn.Conv2d(4, 4, 1, groups=2),
     )
     swapped = for_cpu(network, (1, 20, 20))
@@ -95,6 +118,7 @@ def test_the_network_for_cpus_swaps_only_convolutions_that_it_can_do():
         WindowConvolution,
         nn.MaxPool2d,
         RowConvolution,
+        BatchLastConvolution,
         nn.Conv2d,
         nn.Conv2d,
     ]

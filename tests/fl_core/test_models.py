@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch.func import vmap
+from torch.nn.functional import conv2d
 
 from fl_core.errors import InputError
 from fl_core.models import MODELS, build_model
@@ -28,6 +29,52 @@ def test_layers_tile_the_vector_in_order_and_the_head_is_last():
     assert model.head.name == "fc2"
     assert model.head.stop - model.head.start == 32 * 10 + 10
     assert (model.body.start, model.body.stop) == (0, model.head.start)
+
+
+def test_tensors_are_the_parameters_of_the_module_in_order():
+    model = build_model("cnn2-groupnorm", (1, 8, 8), 10)
+    parameters = list(model.make_module().named_parameters())
+    assert [tensor.name for tensor in model.tensors] == [name for name, _ in parameters]
+    assert [tensor.stop - tensor.start for tensor in model.tensors] == [value.numel() for _, value in parameters]
+    assert [tensor.start for tensor in model.tensors] == [0, *(tensor.stop for tensor in model.tensors[:-1])]
+    assert model.tensors[-1].stop == model.size
+
+
+def test_convolutions_are_the_convolutional_layers_without_norms():
+    model = build_model("cnn2-groupnorm", (1, 8, 8), 10)
+    assert [layer.name for layer in model.layers] == ["conv1", "conv1_norm", "conv2", "conv2_norm", "fc1", "fc2"]
+    assert model.convolutions == (model.layers[0], model.layers[2])
+    assert model.convolutions[1].stop - model.convolutions[1].start == 8 * 16 * 9 + 16
+    assert build_model("mlp", (1, 8, 8), 10).convolutions == ()
+
+
+def test_the_strided_cnn_has_the_parameters_of_its_two_convolutions_and_two_dense_layers():
+    kernels = 8 * 25 + 8 + 16 * 8 * 9 + 16
+    assert build_model("cnn2-strided", (1, 28, 28), 10).size == kernels + 16 * 49 * 32 + 32 + 32 * 10 + 10
+    colours = build_model("cnn2-strided", (3, 32, 32), 10)
+    assert colours.size == kernels + 2 * 8 * 25 + 16 * 64 * 32 + 32 + 32 * 10 + 10
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 8, 8), (1, 9, 11)])
+def test_the_strided_cnn_and_its_gradient_equal_plain_convolutions_for_stacked_clients(shape):
+    model = build_model("cnn2-strided", shape, 7)
+    torch.manual_seed(0)
+    flat = torch.stack([model.initial(0), model.initial(1)]).requires_grad_()
+    images = torch.rand(2, 3, *shape)
+
+    def plain(vector, batch):
+        values = [vector[tensor.slice] for tensor in model.tensors]
+        kernel = 3 if max(shape) <= 16 else 5
+        batch = conv2d(batch, values[0].view(8, -1, kernel, kernel), values[1], 2, kernel // 2).relu()
+        batch = conv2d(batch, values[2].view(16, 8, 3, 3), values[3], 2, 1).relu().flatten(1)
+        batch = (batch @ values[4].view(-1, 32) + values[5]).relu()
+        return batch @ values[6].view(32, -1) + values[7]
+
+    found = vmap(model.logits)(flat, images)
+    expected = torch.stack([plain(*pair) for pair in zip(flat, images, strict=True)])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(logits.sin().sum(), flat)[0] for logits in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
 def test_digits_mlp_has_the_parameters_of_a_64_32_10_network():
