@@ -205,16 +205,19 @@ def _cnn2(shape: Shape, classes: int) -> nn.Sequential:
 
 
 def _cnn2_strided(shape: Shape, classes: int) -> nn.Sequential:
-    kernel, (channels, *sizes) = 3 if _is_small(shape) else 5, shape
-    outputs = [-(-size // 4) for size in sizes]  # each stride of 2 halves a side, rounding up
+    channels, height, width = shape
+    small = _is_small(shape)
     parts: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=nn.Conv2d(channels, 8, kernel, stride=2, padding=kernel // 2),
+        conv1=nn.Conv2d(channels, 8, 3 if small else 5, stride=2, padding=1),
         relu1=nn.ReLU(),
-        conv2=nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        conv2=nn.Conv2d(8, 16, 3, stride=2, padding=1 if small else 0),
         relu2=nn.ReLU(),
         flatten=nn.Flatten(),
     )
-    return _fully_connected(parts, 16 * math.prod(outputs), [32], classes)
+    # a 28x28 image becomes 13x13 and 6x6, a 32x32 one 15x15 and 7x7, a thumbnail a half and a quarter, rounded up
+    side = [-(-size // 4) if small else (size - 3) // 4 for size in (height, width)]
+    require(min(side) > 0, f"The input of {height}x{width} pixels is too small for this model.")
+    return _fully_connected(parts, 16 * math.prod(side), [32], classes)
 
 
 def _cnn3(shape: Shape, classes: int) -> nn.Sequential:
