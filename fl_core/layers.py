@@ -114,7 +114,7 @@ class _Windows:
 
     def cut(self, images: Tensor) -> Tensor:
         """All windows `[..., kernel, kernel, rows, columns, batch]` of images `[..., height, width, batch]`."""
-        padded = functional.pad(images, (0, 0) + 4 * (self.margin,))
+        padded = functional.pad(images, (0, 0) + 4 * (self.margin,)) if self.margin else images
         windows = padded.unfold(-3, self.kernel, self.stride).unfold(-3, self.kernel, self.stride)
         return windows.movedim((-2, -1), (-5, -4)).contiguous()
 
@@ -131,7 +131,7 @@ class _Windows:
 
 
 class _Cut(torch.autograd.Function):
-    """`_Windows.cut`, whose derivative PyTorch would compute an order of magnitude slower."""
+    """`_Windows.cut`, whose derivative is several times faster as `add_up` than by PyTorch's rules for views."""
 
     @staticmethod
     def forward(images: Tensor, where: _Windows) -> Tensor:
@@ -174,7 +174,7 @@ class BatchLastConvolution(nn.Module):
     """A convolution of any stride as the matrix product of the kernels with all windows, the batch innermost.
 
     Windows are then copied in runs of a whole batch, and the product is as wide as a batch of images: on a CPU, small
-    strided convolutions of one client are several times faster than PyTorch's, and of stacked clients more so.
+    strided convolutions take two thirds of the time of PyTorch's, also stacked, where PyTorch's become grouped.
     """
 
     bias: Tensor

@@ -266,7 +266,9 @@ class ModelEntry:
 MODELS: dict[str, ModelEntry] = {
     "mlp": ModelEntry(_mlp, "one hidden layer of 32 units"),
     "cnn2": ModelEntry(_cnn2, "2 convolutions, 2 fully connected layers"),
-    "cnn2-strided": ModelEntry(_cnn2_strided, "as cnn2, with strides (8, 16 channels) for pooling: many times faster"),
+    "cnn2-strided": ModelEntry(
+        _cnn2_strided, "2 convolutions of stride 2 (8, 16 channels), 2 fully connected layers: for long runs"
+    ),
     "cnn3": ModelEntry(_cnn3, "3 convolutions (32, 64, 64), 3 fully connected layers"),
     "lenet": ModelEntry(_lenet, "LeNet-5: convolutions of 6 and 16 channels, then 120, 84 units; from 28x28 pixels"),
 }
