@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.instances import instance_seeds
-from envs.knobs import make_knobs
+from envs.knobs import make_knobs, plan_values
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from envs.tasks import Task, find_task
@@ -81,9 +81,10 @@ class EnvCore:
         self._reward = find_reward(spec.reward)
         self.federation = Federation(self.task.federation, runs)
         recipe = self.federation.recipe
-        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs)
+        layers = [span.name for span in self.federation.model.layers]
+        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers)
         self.features = make_features(spec.signals, self.knobs, self.federation.model.classes)
-        self.judges_server = recipe.personalization.shares_whole_model
+        self.judges_server = recipe.personalization.judged_by_server
         self.runs = runs
         self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
         self._needs_evaluation = self._reward.every_decision or any(f.signal_class == "raw" for f in self.features)
@@ -176,8 +177,7 @@ class EnvCore:
         values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
         for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
             self._actions[active, i] = knob.encode(value)[active]
-        named = {knob.name: value for knob, value in zip(self.knobs, values, strict=True)}
-        plan = replace(RoundPlan.constant(self.runs, self.task.clip_norm), **named)
+        plan = RoundPlan.from_values(self.runs, plan_values(self.knobs, values), self.task.clip_norm)
         ended, diverged = self._advance(plan, active)
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
@@ -259,7 +259,7 @@ class EnvCore:
         federation = self.federation
         values = dict(self._figures)
         values[ROUND_FRACTION] = federation.rounds / federation.config.rounds
-        multipliers = [ledger.uniform_noise_multiplier for ledger in federation.ledgers]
+        multipliers = [budget.uniform_noise_multiplier for budget in federation.charging.budgets]
         values[NOISE_LEVEL] = np.array([math.log10(max(sigma, 0.01)) / 2 for sigma in multipliers])
         for i, knob in enumerate(self.knobs):
             values[last_action(knob.name)] = self._actions[:, i]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from envs.tasks import Task
 from fl_core.errors import InputError, require, unknown_name
+from fl_core.recipes.catalog import METHODS
+from fl_core.recipes.parts import KnobRange
 from fl_core.rounds import FloatArray
+
+PER_LAYER = "."
+"""Between the name of a knob and that of the layer it is for."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +69,33 @@ class Knob:
         return value
 
 
-KNOBS: dict[str, Callable[[Task], Knob]] = {
-    "clip_norm": lambda task: Knob(
-        "clip_norm", *task.clip_range, task.clip_norm, "log", "clip norm C of the client updates"
-    ),
-    "server_learning_rate": lambda task: Knob(
-        "server_learning_rate", 0.05, 2.0, 1.0, "log", "factor on the mean update"
-    ),
-}
-
-
 NO_KNOBS = "none"
 
 
-def make_knobs(task: Task, names: str, method_knobs: tuple[str, ...]) -> tuple[Knob, ...]:
+def known_knobs() -> dict[str, KnobRange]:
+    """Every knob that some method has, by name."""
+    return {knob.name: knob for recipe in METHODS.values() for knob in recipe.knobs}
+
+
+def make_knob(task: Task, knob: KnobRange, layer: str = "") -> Knob:
+    """A method's knob in a task, which narrows the clip norm; `layer` names the one of a knob per layer."""
+    low, high, default = knob.low, knob.high, knob.default
+    if knob.name == "clip_norm":
+        (low, high), default = task.clip_range, task.clip_norm
+    name = f"{knob.name}{PER_LAYER}{layer}" if layer else knob.name
+    return Knob(name, low, high, default, knob.scale, knob.summary)
+
+
+def make_knobs(
+    task: Task, names: str, method_knobs: Sequence[KnobRange], layers: Sequence[str] = ()
+) -> tuple[Knob, ...]:
     """The knobs of a comma-separated list; `none` stands for no knob at all.
+
+    Args:
+        task: whose ranges hold.
+        names: as typed. A knob with one value per layer becomes one knob for each.
+        method_knobs: what the method has.
+        layers: names of the model's layers.
 
     Raises:
         InputError: one is unknown, repeated, or the method does not have it.
@@ -86,11 +103,22 @@ def make_knobs(task: Task, names: str, method_knobs: tuple[str, ...]) -> tuple[K
     if names.strip() == NO_KNOBS:
         return ()
     wanted = [name.strip() for name in names.split(",")]
+    own, made = {knob.name: knob for knob in method_knobs}, []
     for name in wanted:
-        if name not in KNOBS:
-            raise unknown_name("knob", name, KNOBS)
-        if name not in method_knobs:
-            has = ", ".join(method_knobs) if method_knobs else "none at all"
+        if name not in known_knobs():
+            raise unknown_name("knob", name, known_knobs())
+        if name not in own:
+            has = ", ".join(own) or "none at all"
             raise InputError(f"knob '{name}' does not exist in method '{task.federation.method}'; it has {has}.")
+        made += [make_knob(task, own[name], layer) for layer in (layers if own[name].per_layer else ("",))]
     require(len(set(wanted)) == len(wanted), f"knobs is '{names}', but each may be named only once.")
-    return tuple(KNOBS[name](task) for name in wanted)
+    return tuple(made)
+
+
+def plan_values(knobs: Sequence[Knob], values: Sequence[FloatArray]) -> dict[str, FloatArray]:
+    """Values `[runs]` of knobs as a round plan takes them: those of one knob per layer together, `[runs, layers]`."""
+    named: dict[str, list[FloatArray]] = {}
+    for knob, value in zip(knobs, values, strict=True):
+        named.setdefault(knob.name.partition(PER_LAYER)[0], []).append(value)
+    per_layer = {knob.name.partition(PER_LAYER)[0] for knob in knobs if PER_LAYER in knob.name}
+    return {name: np.stack(own, axis=-1) if name in per_layer else own[0] for name, own in named.items()}

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from envs.knobs import KNOBS
+from envs.knobs import known_knobs, make_knob
 from envs.rewards import REWARDS
 from envs.signals import all_features
 from envs.tasks import TASKS, find_task
@@ -22,6 +22,8 @@ from fl_core.data.partition import PARTITIONS
 from fl_core.errors import require, unknown_name
 from fl_core.models import MODELS
 from fl_core.recipes.catalog import METHODS
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.recipe import Recipe
 from policies.catalog import CONTROLLERS
 
 Rows = Iterable[tuple[str, ...]]
@@ -35,9 +37,31 @@ def _tasks() -> Rows:
 
 
 def _methods() -> Rows:
-    yield ("method", "what it does", "source", "knobs")
+    yield ("method", "what it does", "source", "parts", "knobs", "releases: sound", "as published, uncovered")
     for recipe in METHODS.values():
-        yield (recipe.name, recipe.summary, recipe.source, ", ".join(recipe.knobs) or "none")
+        published = recipe.in_mode("as-published")
+        yield (
+            recipe.name,
+            recipe.summary,
+            recipe.source,
+            "\n".join(_parts(recipe)),
+            ", ".join(knob.name for knob in recipe.knobs) or "none",
+            ", ".join(recipe.releases) or ("raw updates" if recipe.exchanges else "nothing"),
+            "; ".join(published.uncovered("distributed", False)) or "nothing",
+        )
+
+
+def _parts(recipe: Recipe) -> Iterable[str]:
+    """The parts that are not neutral, one line each."""
+    personalization = recipe.personalization
+    if personalization != Personalization():
+        local = f" ({personalization.local})" if personalization.local != "none" else ""
+        yield f"{personalization.kind}{local}"
+    yield " + ".join([recipe.objective.schedule, *(term.kind for term in recipe.objective.terms)])
+    if recipe.sparsification.kind != "none":
+        yield f"{recipe.sparsification.kind} sparsification"
+    if recipe.exchanges:
+        yield f"{recipe.mechanism.clip} clip" if recipe.private else "no clip"
 
 
 def _controllers() -> Rows:
@@ -69,9 +93,10 @@ def _partitions() -> Rows:
 def _knobs() -> Rows:
     yield ("knob", "what it sets", "range on the task digits", "default")
     task = find_task("digits")
-    for make in KNOBS.values():
-        knob = make(task)
-        yield (knob.name, knob.summary, f"{knob.low:g} to {knob.high:g} ({knob.scale})", f"{knob.default:g}")
+    for one in known_knobs().values():
+        knob = make_knob(task, one)
+        summary = f"{knob.summary} (one per layer)" if one.per_layer else knob.summary
+        yield (knob.name, summary, f"{knob.low:g} to {knob.high:g} ({knob.scale})", f"{knob.default:g}")
 
 
 def _signals() -> Rows:

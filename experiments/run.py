@@ -164,7 +164,7 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     if core.judges_server:
         print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
     print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients' hold-outs")
-    if not core.federation.recipe.releases:
+    if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:
         print(

@@ -18,8 +18,14 @@ from fl_core.optimizers import OPTIMIZERS, Optimizer
 from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS, find_method
+from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, split_list, without
 
 MOST_ROUNDS = 1_000_000
+EVALUATIONS = {
+    "holdout": "each client's own hold-out",
+    "classes": "the test images of the client's classes",
+    "whole": "the whole test set",
+}
 SAMPLINGS = {
     "poisson": "each client takes part independently with the sampling rate",
     "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
@@ -36,6 +42,12 @@ class FederationConfig:
     """Model by name (`dpilot list models`)."""
     method: str = "dp-fedavg"
     """Method by name (`dpilot list methods`)."""
+    guarantee: str = "sound"
+    """What epsilon means: sound (every release is counted) or as-published (the paper's arithmetic and its claim)."""
+    set: str = ""
+    """Changes to the method's parts, comma-separated: sparsification=random,personalization.threshold=0.2."""
+    without: str = ""
+    """Components to leave out of the method, comma-separated: adaptive-constraint, or a part or loss term."""
     clients: int = 50
     """Number of clients N."""
     partition: str = "shards(3)"
@@ -71,6 +83,8 @@ class FederationConfig:
     """Who adds the noise: central, distributed or local."""
     telemetry_share: float = 0.0
     """Share of each round's privacy spent on releasing the noised share of unclipped clients, in [0, 1)."""
+    evaluation: str = "holdout"
+    """What clients' models are tested on: holdout (their own), classes (test images of their classes) or whole."""
     evaluation_samples: int = 0
     """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
     executor: str = "auto"
@@ -112,12 +126,32 @@ class FederationConfig:
                 raise unknown_name(field, name, allowed)
         dataset_entry(self.dataset)
         parse_partition(self.partition)
+        for field in ("set", "without"):
+            require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        recipe = self.recipe()
+        if self.guarantee == "sound" and recipe.private:
+            uncovered = recipe.uncovered(self.placement, self.sampling == "poisson" and self.sampling_rate < 1)
+            require(
+                not uncovered,
+                f"guarantee is 'sound', but the method as edited would give away {'; '.join(uncovered)}; take the edit "
+                "back or set guarantee to as-published.",
+            )
+
+    def recipe(self) -> Recipe:
+        """The method as it runs: in its mode, edited.
+
+        Raises:
+            InputError: an edit does not fit the method, or leaves parts that do not fit together.
+        """
+        method = find_method(self.method).in_mode(self.guarantee)
+        recipe = edit(without(method, split_list(self.without)), split_list(self.set))
+        recipe.check()
+        return recipe
 
     def _check_telemetry(self) -> None:
         """Refuse to pay for a clip bit where nothing is clipped."""
-        recipe = find_method(self.method)
         require(
-            not self.telemetry_share or (recipe.releases and recipe.mechanism.private),
+            not self.telemetry_share or self.recipe().private,
             f"telemetry_share is {self.telemetry_share}, but method '{self.method}' clips nothing that could be "
             "reported; set it to 0.",
         )
@@ -128,9 +162,9 @@ class FederationConfig:
             is_number(epsilon) and epsilon > 0,
             f"epsilon is {epsilon!r}, but it must be above 0 (inf trains without noise).",
         )
-        recipe = find_method(self.method)
+        recipe = self.recipe()
         require(
-            epsilon == math.inf or not recipe.releases or recipe.mechanism.private,
+            epsilon == math.inf or not recipe.exchanges or recipe.private,
             f"epsilon is {epsilon}, but method '{self.method}' adds no noise and certifies none; set epsilon to inf.",
         )
 
@@ -193,6 +227,8 @@ _NAMES: tuple[tuple[str, Iterable[str]], ...] = (
     ("sampling", SAMPLINGS),
     ("placement", PLACEMENTS),
     ("executor", EXECUTORS),
+    ("guarantee", GUARANTEES),
+    ("evaluation", EVALUATIONS),
     ("device", ("auto", "cpu", "cuda")),
     ("optimizer", OPTIMIZERS),
 )

@@ -15,11 +15,18 @@ SUBSET_SEED = 0
 
 
 class Evaluation:
-    """Scores models on the pooled test set and on the clients' hold-outs."""
+    """Scores the server's models on the pooled test set, and the clients' models on test samples of theirs."""
 
-    def __init__(self, executor: Executor, dataset: Dataset, samples: int):
-        """Choose the test images: all, or a fixed random subset of `samples`."""
-        self._executor = executor
+    def __init__(self, executor: Executor, dataset: Dataset, samples: int, mode: str = "holdout"):
+        """Choose the test images: all, or a fixed random subset of `samples`.
+
+        Args:
+            executor: who computes the scores.
+            dataset: images and labels.
+            samples: how many of the pooled test images are used; 0 takes all.
+            mode: what clients' models are tested on, one of `fl_core.config.EVALUATIONS`.
+        """
+        self._executor, self._mode, self._classes = executor, mode, dataset.classes
         self._train = Images(dataset.train_images, dataset.train_labels, dataset.scale)
         self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale)
         index = torch.arange(len(self._test))
@@ -33,12 +40,24 @@ class Evaluation:
         return {"global_accuracy": hits.mean(-1), "global_loss": losses.mean(-1)}
 
     def personal(self, models: Tensor, tables: ClientTables) -> dict[str, Tensor]:
-        """Figures `[runs]` of each client's model on its own hold-out.
+        """Figures `[runs]` of each client's model on the client's test samples.
 
         Args:
             models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
             tables: the clients' index tables.
         """
+        accuracy, loss = self._on_holdouts(models, tables) if self._mode == "holdout" else self._pooled(models, tables)
+        return {
+            "personal_accuracy": accuracy.mean(-1),
+            "personal_accuracy_spread": accuracy.std(-1, correction=0),
+            "personal_loss": loss.mean(-1),
+            "personal_loss_spread": loss.std(-1, correction=0),
+            "trimmed_accuracy": trimmed_mean(accuracy),
+            "trimmed_loss": trimmed_mean(loss),
+        }
+
+    def _on_holdouts(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, clients]` on the clients' own hold-outs."""
         runs, clients, longest = tables.test.shape
         if models.dim() == 2:
             scores = self._executor.score(models, tables.test.view(runs, -1), self._train)
@@ -49,14 +68,28 @@ class Evaluation:
             torch.where(counted, score.view(runs, clients, longest), 0.0).sum(-1) / tables.test_count
             for score in scores
         )
-        return {
-            "personal_accuracy": accuracy.mean(-1),
-            "personal_accuracy_spread": accuracy.std(-1, correction=0),
-            "personal_loss": loss.mean(-1),
-            "personal_loss_spread": loss.std(-1, correction=0),
-            "trimmed_accuracy": trimmed_mean(accuracy),
-            "trimmed_loss": trimmed_mean(loss),
-        }
+        return accuracy, loss
+
+    def _pooled(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, clients]` on the pooled test images, all or those of the client's classes."""
+        runs, clients, _ = tables.test.shape
+        scores = self._executor.score(models.flatten(0, -2), self._index, self._test)
+        weights = torch.ones(runs, clients, self._index.shape[1], device=models.device)
+        if self._mode == "classes":
+            labels = self._test.labels(self._index[0])
+            weights = self._holds(tables)[:, :, labels].to(weights.dtype)
+            # Of a client's classes none may be among a small subset of test images; it then counts with all of them.
+            weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, 1.0)
+        accuracy, loss = (
+            (score.view(runs, -1, score.shape[-1]) * weights).sum(-1) / weights.sum(-1) for score in scores
+        )
+        return accuracy, loss
+
+    def _holds(self, tables: ClientTables) -> Tensor:
+        """Which classes each client has training samples of `[runs, clients, classes]` (bool)."""
+        labels = self._train.labels(tables.train)
+        holds = torch.zeros(*labels.shape[:2], self._classes, dtype=torch.bool, device=labels.device)
+        return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool))
 
 
 def trimmed_mean(values: Tensor) -> Tensor:

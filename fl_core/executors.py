@@ -22,7 +22,9 @@ from torch.nn import functional
 from fl_core.errors import unknown_name
 from fl_core.models import Model
 from fl_core.optimizers import Optimizer, OptimizerState
-from fl_core.recipes.objective import Context, Phase, Update
+from fl_core.recipes.objective import Phase, Update
+from fl_core.recipes.recipe import View
+from fl_core.recipes.terms import Batch, Context, Forward
 
 EXECUTORS = ("auto", "vectorized", "sequential")
 DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
@@ -38,7 +40,7 @@ class LocalWork:
     """Local training of n clients, each row one client of one run.
 
     Attributes:
-        parameters: where each starts `[n, size]`.
+        parameters: the vector where each starts `[n, size]`, longer than the model where the method adds coordinates.
         phases: what they do.
         batches: per phase, indices into the training images `[n, steps, batch]`.
         active: per phase, whether a client still works at a step `[n, steps]` (bool), or None where all do.
@@ -46,6 +48,7 @@ class LocalWork:
         learning_rate: `[n]`.
         optimizer: settings of the local optimizer.
         rows_vary: whether n changes from round to round, so that programs should be shared between near sizes.
+        view: how a vector becomes the model's parameters; None where it is them.
     """
 
     parameters: Tensor
@@ -56,6 +59,7 @@ class LocalWork:
     learning_rate: Tensor
     optimizer: Optimizer
     rows_vary: bool = False
+    view: View | None = None
 
 
 class Images:
@@ -68,6 +72,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self._labels)
+
+    def labels(self, index: Tensor) -> Tensor:
+        """Labels at positions of any shape."""
+        return self._labels[index]
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
@@ -116,10 +124,11 @@ class Executor:
         if count == 0:
             return work.parameters, work.parameters.new_zeros(0)
         if self.kind == "auto":
-            self.kind, self.choice = _measure(self._model, work, images, self._limit(work))
+            self.kind, self.choice = _measure(self._model, work, images, self.memory_limit(work.parameters.device))
         if self.kind == "sequential":
             return _by_chunks(self._model, work, images, 1)
-        return _by_chunks(self._model, work, images, chunk_size(self._model, work, self._limit(work)))
+        limit = self.memory_limit(work.parameters.device)
+        return _by_chunks(self._model, work, images, chunk_size(self._model, work, limit))
 
     def score(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
         """How n models do on images.
@@ -137,8 +146,9 @@ class Executor:
         hits, losses = zip(*pieces, strict=True)
         return torch.cat(hits, dim=1), torch.cat(losses, dim=1)
 
-    def _limit(self, work: LocalWork) -> int:
-        return self._memory_limit or DEFAULT_MEMORY_LIMIT[work.parameters.device.type]
+    def memory_limit(self, device: torch.device) -> int:
+        """Bytes that stacked clients may take on a device, about."""
+        return self._memory_limit or DEFAULT_MEMORY_LIMIT[device.type]
 
     @torch.no_grad()
     def _score_rows(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
@@ -155,7 +165,7 @@ class Executor:
     @torch.no_grad()
     def _score_stacked(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
         """Hits and losses `[n, length]`, stacked models in chunks that fit the memory limit."""
-        limit = self._memory_limit or DEFAULT_MEMORY_LIMIT[parameters.device.type]
+        limit = self.memory_limit(parameters.device)
         per_model = 4 * (self._model.size + index.shape[1] * self._model.activations)
         chunk = max(1, limit // per_model)
         if len(index) == 1:
@@ -220,6 +230,7 @@ def _take(work: LocalWork, rows: Tensor) -> LocalWork:
         context={name: value[rows] for name, value in work.context.items()},
         learning_rate=work.learning_rate[rows],
         optimizer=work.optimizer,
+        view=work.view,
     )
 
 
@@ -230,36 +241,65 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
     rate = work.learning_rate.unsqueeze(-1)
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
     for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
-        spans = [model.span(update.trains).slice for update in phase.updates]
+        spans = [_stretch(model, update, parameters) for update in phase.updates]
+        masks = [_step_mask(update, span, work.context) for update, span in zip(phase.updates, spans, strict=True)]
         states = [OptimizerState(work.optimizer) for _ in phase.updates]
         for step in range(batches.shape[1]):
             inputs, labels = images.read(batches[:, step])
             works = None if active is None else active[:, step]
-            for update, span, state in zip(phase.updates, spans, states, strict=True):
-                gradient, loss = _program(model, update, parameters, inputs, labels, work.context)
+            for update, span, mask, state in zip(phase.updates, spans, masks, states, strict=True):
+                gradient, loss = _program(model, work.view, update, parameters, inputs, labels, work.context)
                 if works is None:
-                    state.apply_(parameters[:, span], gradient, rate)
+                    state.apply_(parameters[:, span], gradient, rate, mask)
                 else:
-                    moved = state.apply_(parameters[:, span].clone(), gradient, rate)
+                    moved = state.apply_(parameters[:, span].clone(), gradient, rate, mask)
                     parameters[:, span] = torch.where(works.unsqueeze(-1), moved, parameters[:, span])
+            if phase.clamped:
+                _clamp_(parameters, work.context)
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)
+
+
+def _stretch(model: Model, update: Update, parameters: Tensor) -> slice:
+    """The stretch of the vectors that an update trains; `all` includes coordinates beyond the model."""
+    return slice(0, parameters.shape[-1]) if update.trains == "all" else model.span(update.trains).slice
+
+
+def _step_mask(update: Update, span: slice, context: Context) -> Tensor | None:
+    """1 on the coordinates of the stretch that an update moves `[n, stretch]`; None for all."""
+    if not update.only:
+        return None
+    personal = context["personal"][:, span]
+    return personal if update.only == "personal" else 1 - personal
+
+
+def _clamp_(parameters: Tensor, context: Context) -> None:
+    """Pull every coordinate back to within the radius around the start."""
+    start, radius = context["start"], context["radius"].unsqueeze(-1)
+    torch.minimum(torch.maximum(parameters, start - radius, out=parameters), start + radius, out=parameters)
 
 
 _programs: dict[tuple[object, ...], Program] = {}
 
 
 def _program(
-    model: Model, update: Update, parameters: Tensor, images: Tensor, labels: Tensor, context: dict[str, Tensor]
+    model: Model,
+    view: View | None,
+    update: Update,
+    parameters: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    context: dict[str, Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the trained stretch `[n, stretch]` and losses `[n]` by the traced program of these shapes."""
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
     network = (model.name, model.shape, model.classes)
-    key = (network, update, images.shape, parameters.device, torch.get_num_threads(), shapes)
+    key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes)
     if key not in _programs:
         stacked = len(parameters) > 1
-        function = _stacked_gradient(model, update) if stacked else _single_gradient(model, update)
+        make = _stacked_gradient if stacked else _single_gradient
+        function = make(model, view, update)
         # A tensor passed twice would be traced as one input, so the program is traced on copies.
         copies = {name: value.clone() for name, value in context.items()}
         program = make_fx(function)(parameters.clone(), images.clone(), labels.clone(), copies)
@@ -287,7 +327,7 @@ def _drop_idle(program: GraphModule) -> None:
 
 def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The trained stretch as a leaf of autograd, and the function that puts it back among the rest."""
-    span = model.span(update.trains).slice
+    span = _stretch(model, update, parameters)
     before, after = parameters[..., : span.start].detach(), parameters[..., span.stop :].detach()
     leaf = parameters[..., span].detach().requires_grad_()
 
@@ -298,32 +338,58 @@ def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Ca
     return leaf, join
 
 
-def _single_gradient(model: Model, update: Update) -> Program:
+def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> Callable[..., Tensor]:
+    """Loss of one client's minibatch, from its vector `[size]`, images, labels and context."""
+
+    def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
+        parameters, support = (vector, None) if view is None else view(model, vector, context)
+        logits = forward(parameters, images)
+        return update.loss(Batch(forward, images, labels, logits, vector, support, context))
+
+    return loss
+
+
+def _ascended(update: Update, leaf: Tensor, gradient: Tensor) -> Tensor:
+    """Where sharpness-aware minimisation looks: ρ up the gradient, relative to the coordinates' sizes if adaptive."""
+    scale = leaf.detach().abs() if update.adaptive_sharpness else torch.ones_like(leaf)
+    scaled = scale * gradient
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    moved: Tensor = leaf.detach() + update.sharpness * scale * scaled / norm.clamp_min(1e-12)
+    return moved.requires_grad_()
+
+
+def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Gradient by the leaf of the summed losses, at the leaf or where the update looks instead; and the losses."""
+    losses = losses_of(leaf)
+    (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+    if update.sharpness:
+        leaf = _ascended(update, leaf, gradient)
+        (gradient,) = torch.autograd.grad(losses_of(leaf).sum(), leaf)
+    return gradient, losses.detach()
+
+
+def _single_gradient(model: Model, view: View | None, update: Update) -> Program:
     """One client: leading dimensions of 1 are dropped."""
+    loss = _loss(model, view, update, model.logits_alone)
 
     def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         leaf, join = _split(model, update, parameters[0])
+        own = {name: value[0] for name, value in context.items()}
         with torch.enable_grad():
-            own = {name: value[0] for name, value in context.items()}
-            loss = update.loss(model.logits_alone, join(leaf), images[0], labels[0], own)
-            (result,) = torch.autograd.grad(loss, leaf)
-        return result.unsqueeze(0), loss.detach().unsqueeze(0)
+            result, losses = _differentiate(update, leaf, lambda at: loss(join(at), images[0], labels[0], own))
+        return result.unsqueeze(0), losses.unsqueeze(0)
 
     return gradient
 
 
-def _stacked_gradient(model: Model, update: Update) -> Program:
+def _stacked_gradient(model: Model, view: View | None, update: Update) -> Program:
     """All clients at once: autograd stays outside the map, which is cheaper than mapping a gradient."""
-
-    def loss_of(values: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
-        return update.loss(model.logits, values, images, labels, context)
+    loss = vmap(_loss(model, view, update, model.logits))
 
     def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         leaf, join = _split(model, update, parameters)
         with torch.enable_grad():
-            losses = vmap(loss_of)(join(leaf), images, labels, context)
-            (result,) = torch.autograd.grad(losses.sum(), leaf)
-        return result, losses.detach()
+            return _differentiate(update, leaf, lambda at: loss(join(at), images, labels, context))
 
     return gradient
 
@@ -335,7 +401,8 @@ def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -
     """Time a step of each executor on the real shapes; remembered for the process, so that equal runs choose alike."""
     stacked = chunk_size(model, work, memory_limit)
     batch = work.batches[0].shape[2]
-    key = (model.name, model.shape, model.classes, stacked, batch, work.phases, work.parameters.device)
+    network = (model.name, model.shape, model.classes)
+    key = (*network, stacked, batch, work.phases, work.view, work.parameters.device)
     if key not in _measurements:
         seconds = {
             "vectorized": _seconds_per_step(model, work, images, stacked) / stacked,
@@ -363,6 +430,7 @@ def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) 
         context=sample.context,
         learning_rate=sample.learning_rate,
         optimizer=sample.optimizer,
+        view=sample.view,
     )
 
     def once() -> float:

@@ -54,12 +54,13 @@ class OptimizerState:
         self._first: Tensor | None = None
         self._second: Tensor | None = None
 
-    def apply_(self, parameters: Tensor, gradient: Tensor, learning_rate: Tensor) -> Tensor:
+    def apply_(self, parameters: Tensor, gradient: Tensor, learning_rate: Tensor, mask: Tensor | None = None) -> Tensor:
         """Move parameters by one step, in place.
 
         Args:
             parameters, gradient: `[clients, size]` or `[size]`.
             learning_rate: broadcastable to them, `[clients, 1]` or a scalar tensor.
+            mask: 1 on the coordinates that move, of the same shape; None for all. The others get no decay either.
 
         Returns:
             The parameters.
@@ -68,6 +69,8 @@ class OptimizerState:
         self._step += 1
         if settings.weight_decay:
             gradient = gradient.add(parameters, alpha=settings.weight_decay)
+        if mask is not None:
+            gradient = gradient * mask
         if settings.name == "adam":
             gradient = self._adam_direction(gradient)
         elif settings.momentum:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fl_core.errors import require
 from fl_core.privacy import curves
@@ -85,6 +86,58 @@ class GaussianFilter:
     def epsilon(self, spent: float) -> float:
         """As in `Filter`."""
         return curves.gdp_epsilon(math.sqrt(spent), self.delta)
+
+
+@dataclass(frozen=True)
+class ClaimedGaussian:
+    """At q = 1, in units of μ² = 1/σ², but converted to ε as the papers do: through Opacus' Rényi orders.
+
+    Valid, and looser than the Gaussian filter.
+    """
+
+    delta: float
+    budget: float
+    name: str = "RDP by Opacus' orders"
+
+    def cost(self, noise_multiplier: float) -> float:
+        """As in `Filter`."""
+        return curves.precision(noise_multiplier)
+
+    def noise_multiplier(self, cost: float) -> float:
+        """As in `Filter`."""
+        return 1 / math.sqrt(cost) if cost > 0 else math.inf
+
+    def epsilon(self, spent: float) -> float:
+        """As in `Filter`."""
+        return max(0.0, float(np.min(_CLAIM_ORDERS * spent / 2 + _claim_slack(self.delta)))) if spent > 0 else 0.0
+
+
+_CLAIM_ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 64)))
+"""The default orders of Opacus' RDP accountant."""
+
+
+def _claim_slack(delta: float) -> npt.NDArray[np.float64]:
+    """What the conversion from Rényi DP adds at each of these orders (Balle et al. 2020)."""
+    orders = _CLAIM_ORDERS
+    return np.asarray(np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1))
+
+
+@lru_cache(maxsize=1024)
+def claim_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> Filter:
+    """The papers' own accounting of (ε, δ): Rényi DP of the uniform schedule.
+
+    Raises:
+        InputError: ε is below what any order can certify at this δ.
+    """
+    if math.isinf(epsilon) or sampling_rate < 1:
+        return filter_for(epsilon, delta, sampling_rate, rounds)
+    slack = _claim_slack(delta)
+    least = float(np.min(slack))
+    require(
+        epsilon > least + 1e-9 * abs(least),
+        f"epsilon is {epsilon}, but at delta {delta:g} the papers' accounting needs more than {max(least, 0):.3g}.",
+    )
+    return ClaimedGaussian(delta, float(np.max(2 * (epsilon - slack) / _CLAIM_ORDERS)) * (1 - _MARGIN))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fl_core.privacy.curves import (
     require_noise_multiplier,
     require_sampling_rate,
 )
-from fl_core.privacy.filters import filter_for
+from fl_core.privacy.filters import claim_for, filter_for
 
 SIGNAL_CLASSES = ("public", "accounted", "raw")
 
@@ -75,19 +75,22 @@ class Ledger:
         delta: δ in (0, 1).
         sampling_rate: Poisson sampling rate q in (0, 1] of every round; 1 for a fixed cohort, which amplifies nothing.
         rounds: rounds of the uniform schedule, which fixes α*. More rounds may be charged while the budget lasts.
+        claim: whether to count as the papers do (Opacus' Rényi orders) instead of by the filter.
 
     Raises:
         InputError: a value out of range, or an ε too small for the filter.
     """
 
-    def __init__(self, epsilon: float, delta: float, sampling_rate: float, rounds: int) -> None:
+    def __init__(self, epsilon: float, delta: float, sampling_rate: float, rounds: int, claim: bool = False) -> None:
         require_epsilon(epsilon)
         require_delta(delta)
         require_sampling_rate(sampling_rate)
         require_count("rounds", rounds)
         self.epsilon, self.delta = float(epsilon), float(delta)
         self.sampling_rate, self.rounds = float(sampling_rate), rounds
-        self._filter = filter_for(self.epsilon, self.delta, self.sampling_rate, rounds)
+        self.claim = claim
+        make_filter = claim_for if claim else filter_for
+        self._filter = make_filter(self.epsilon, self.delta, self.sampling_rate, rounds)
         self._charges: list[Charge] = []
         self._costs: list[float] = []
 
@@ -189,7 +192,7 @@ class Ledger:
         Raises:
             InputError: the state was edited or damaged, or belongs to another budget; this ledger is unchanged.
         """
-        fresh = Ledger(self.epsilon, self.delta, self.sampling_rate, self.rounds)
+        fresh = Ledger(self.epsilon, self.delta, self.sampling_rate, self.rounds, self.claim)
         try:
             content = {key: value for key, value in state.items() if key != "sha256"}
             require(
@@ -239,6 +242,7 @@ class Ledger:
             "delta": self.delta,
             "sampling_rate": self.sampling_rate,
             "rounds": self.rounds,
+            "claim": self.claim,
             "charges": [
                 [charge.round, [[r.name, _json_number(r.noise_multiplier), r.signal_class] for r in charge.releases]]
                 for charge in self._charges

@@ -7,6 +7,7 @@ the sum is seen (secure aggregation); `local`: each upload carries std C*sigma b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,23 +22,6 @@ PLACEMENTS = {
 }
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """Clip and noise of a method.
-
-    Attributes:
-        private: whether updates are clipped and noised at all; without it a run certifies no epsilon.
-        knobs: what a controller may set about it.
-    """
-
-    private: bool = True
-
-    @property
-    def knobs(self) -> tuple[str, ...]:
-        """Names of the settings a controller may choose per round."""
-        return ("clip_norm",) if self.private else ()
-
-
 def check_placement(placement: str) -> None:
     """Refuse an unknown placement."""
     if placement not in PLACEMENTS:
@@ -49,41 +33,65 @@ class Clipped:
     """Clipped updates of the cohort.
 
     Attributes:
-        total: sum over the cohort `[runs, size]`.
+        factors: what each coordinate of an update is scaled with `[runs, clients, blocks]`, 0 for clients that do not
+            count; one block per layer, or one for the whole vector.
         norms: norms before the clip `[runs, clients]`, 0 for a client that is absent or not finite.
-        within: clients whose norm is at most C `[runs, clients]` (bool; False for absent ones).
+        within: clients whose update needed no clip `[runs, clients]` (bool; False for absent ones).
         finite: clients whose update is finite `[runs, clients]` (bool).
     """
 
-    total: Tensor
+    factors: Tensor
     norms: Tensor
     within: Tensor
     finite: Tensor
 
 
-def clip_and_sum(updates: Tensor, present: Tensor, clip_norm: Tensor | None) -> Clipped:
-    """Sum of updates, each scaled to norm at most C as one vector over all layers.
+def clip_factors(
+    updates: Tensor, present: Tensor, clip_norms: Tensor | None, blocks: Sequence[slice] = (slice(None),)
+) -> Clipped:
+    """How each update must be scaled so that each of its blocks has at most the block's clip norm.
 
-    A client whose update is not finite contributes zero. Its removal changes the sum by at most C, as any client's.
+    A client whose update is not finite counts as absent; removing it changes the sum by at most C, too.
 
     Args:
         updates: `[runs, clients, size]`.
         present: bool `[runs, clients]`; the rows of absent clients are ignored whatever they hold.
-        clip_norm: C per run `[runs]`, or None for no clipping.
+        clip_norms: C of each block `[runs, clients or 1, blocks]`, or None for no clipping.
+        blocks: stretches of the vector that are clipped by themselves; together they cover it.
     """
-    norms = torch.linalg.vector_norm(updates, dim=-1)
-    finite = torch.isfinite(norms) | ~present
+    norms = torch.stack([torch.linalg.vector_norm(updates[..., block], dim=-1) for block in blocks], dim=-1)
+    whole = torch.linalg.vector_norm(norms, dim=-1)
+    finite = torch.isfinite(whole) | ~present
     counted = present & finite
-    norms = torch.where(counted, norms, 0.0)
-    updates = torch.where(counted.unsqueeze(-1), updates, 0.0)  # a zero weight would not cancel a NaN
-    weights = counted.to(updates.dtype)
+    norms = torch.where(counted.unsqueeze(-1), norms, 0.0)
+    factors = counted.unsqueeze(-1).to(updates.dtype).expand_as(norms)
     within = counted
-    if clip_norm is not None:
-        bound = clip_norm.unsqueeze(-1)
-        weights = weights * (bound / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
-        within = counted & (norms <= bound)
-    total = torch.bmm(weights.unsqueeze(1), updates).squeeze(1)
-    return Clipped(total, norms, within, finite)
+    if clip_norms is not None:
+        factors = factors * (clip_norms / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+        within = counted & (norms <= clip_norms).all(-1)
+    return Clipped(factors, torch.where(counted, whole, 0.0), within, finite)
+
+
+def scaled_sum(
+    updates: Tensor, clipped: Clipped, weights: Tensor | None = None, blocks: Sequence[slice] = (slice(None),)
+) -> Tensor:
+    """Sum over clients of the clipped updates `[runs, size]`, each times its weight `[runs, clients]` (None: 1)."""
+    counted = clipped.factors[..., :1] > 0
+    updates = torch.where(counted, updates, 0.0)  # a zero weight would not cancel a NaN
+    pieces = []
+    for index, block in enumerate(blocks):
+        factors = clipped.factors[..., index]
+        factors = factors if weights is None else factors * weights
+        pieces.append(torch.bmm(factors.unsqueeze(1), updates[..., block]).squeeze(1))
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+
+def scaled_uploads(updates: Tensor, clipped: Clipped, blocks: Sequence[slice] = (slice(None),)) -> Tensor:
+    """The clipped updates one by one `[runs, clients, size]`, zero for clients that do not count."""
+    counted = clipped.factors[..., :1] > 0
+    updates = torch.where(counted, updates, 0.0)
+    pieces = [updates[..., block] * clipped.factors[..., index, None] for index, block in enumerate(blocks)]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
 
 
 def noise_std(placement: str, clip_norm: Tensor, noise_multiplier: Tensor, participants: Tensor) -> Tensor:

@@ -1,28 +1,82 @@
-"""How the server turns the released sum of updates into its next model."""
+"""How the server turns noised updates into its next model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
+
+from fl_core.errors import unknown_name
+from fl_core.recipes.parts import KnobRange, Part
+
+DIVISORS = {
+    "expected": "the public expected size qN of the cohort, whoever showed up",
+    "participants": "the clients that took part, a private number unless the cohort is fixed or shown",
+    "count": "per coordinate the clients that share it; one that nobody shares stays (FedGLP-ADP eq. 12)",
+}
+WEIGHTS = {
+    "uniform": "every client alike",
+    "data": "by its number of samples, which is private",
+}
 
 
 @dataclass(frozen=True)
-class Aggregation:
-    """The uniform mean over the *expected* cohort, added with the server's learning rate.
+class Aggregation(Part):
+    """A mean of the updates, added with the server's learning rate.
 
-    The divisor is the public qN, never the number of clients that showed up, which is private.
+    Attributes:
+        divide_by: one of `DIVISORS`.
+        weights: one of `WEIGHTS`.
     """
 
-    knobs: tuple[str, ...] = ("server_learning_rate",)
+    kind: ClassVar[str] = "mean"
 
-    def __call__(self, broadcast: Tensor, released_sum: Tensor, cohort: float, learning_rate: Tensor) -> Tensor:
-        """The next server model `[runs, size]`.
+    divide_by: str = "expected"
+    weights: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.divide_by not in DIVISORS:
+            raise unknown_name("aggregation.divide_by", self.divide_by, DIVISORS)
+        if self.weights not in WEIGHTS:
+            raise unknown_name("aggregation.weights", self.weights, WEIGHTS)
+
+    @property
+    def knobs(self) -> tuple[KnobRange, ...]:
+        """See the base class."""
+        return (KnobRange("server_learning_rate", 0.05, 2.0, 1.0, "log", "factor on the mean update"),)
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """See the base class."""
+        return ("each client's number of samples, by its weight",) if self.weights == "data" else ()
+
+    def client_weights(self, samples: Tensor, present: Tensor) -> Tensor:
+        """Weight of each client's update `[runs, width]`; they average to 1 over those that are present.
 
         Args:
-            broadcast: this round's server model `[runs, size]`.
-            released_sum: noised sum of clipped updates `[runs, size]`.
-            cohort: expected number of clients per round.
-            learning_rate: `[runs]`.
+            samples: training samples of each client `[runs, width]`.
+            present: bool `[runs, width]`.
         """
-        return broadcast + learning_rate.unsqueeze(-1) * (released_sum / cohort)
+        weights = present.to(torch.float32)
+        if self.weights == "data":
+            counted = samples * weights
+            total = counted.sum(-1, keepdim=True).clamp_min(1)
+            weights = counted * weights.sum(-1, keepdim=True) / total
+        return weights
+
+    def mean(self, released: Tensor, expected: float, participants: Tensor, sharers: Tensor | None) -> Tensor:
+        """The mean update `[runs, size]`.
+
+        Args:
+            released: noised sum `[runs, size]`.
+            expected: public expected size of the cohort.
+            participants: clients that took part `[runs]`.
+            sharers: clients that shared each coordinate `[runs, size]`; None where all did.
+        """
+        if self.divide_by == "expected":
+            return released / expected
+        if self.divide_by == "participants" or sharers is None:
+            return released / participants.clamp_min(1).unsqueeze(-1)
+        return torch.where(sharers > 0, released / sharers.clamp_min(1), 0.0)

@@ -1,41 +1,55 @@
-"""What a client minimises: losses as pure functions of one client's tensors, and the phases of local training."""
+"""What a client minimises: the local loss, and the phases of local training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 
-Context = Mapping[str, Tensor]
-"""One client's tensors of this round: `start` `[size]` (the model training starts from), `clip_norm` `[]` and what the
-personalization part adds. Executors may map a leading client dimension over every entry."""
+from fl_core.errors import require, require_positive, unknown_name
+from fl_core.recipes.parts import Part
+from fl_core.recipes.terms import Batch, Context, Forward, PersonalConstraint, SharedConstraint, Term
 
-Forward = Callable[[Tensor, Tensor], Tensor]
-"""Logits `[batch, classes]` from parameters `[size]` and images `[batch, channels, height, width]`."""
-
-Loss = Callable[[Forward, Tensor, Tensor, Tensor, Context], Tensor]
-"""Scalar loss of (forward, parameters `[size]`, images, labels `[batch]`, context)."""
+__all__ = ["Context", "Forward", "Objective", "Phase", "Update", "cross_entropy"]
 
 
-def cross_entropy(forward: Forward, parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean cross-entropy of the minibatch, in fewer operations than PyTorch's under a map (it has no ignored label)."""
-    log_probabilities = functional.log_softmax(forward(parameters, images), dim=-1)
+    log_probabilities = functional.log_softmax(logits, dim=-1)
     return -log_probabilities.gather(-1, labels.unsqueeze(-1)).mean()
 
 
 @dataclass(frozen=True)
 class Update:
-    """One optimizer step per minibatch, on one part of the model.
+    """One optimizer step per minibatch, on some coordinates of the client's vector.
 
     Attributes:
-        loss: what it descends.
-        trains: `all`, `head` or `body`; the rest of the model stays as it is.
+        terms: of the loss, on top of cross-entropy.
+        trains: `all`, `head` or `body`; the rest of the vector stays as it is.
+        only: `personal` or `shared` coordinates by the context's mask, or empty for all of the stretch.
+        sharpness: radius ρ of sharpness-aware minimisation; 0 is the plain gradient.
+        adaptive_sharpness: whether ρ is measured relative to each coordinate's size (ASAM).
     """
 
-    loss: Loss = cross_entropy
+    terms: tuple[Term, ...] = ()
     trains: str = "all"
+    only: str = ""
+    sharpness: float = 0.0
+    adaptive_sharpness: bool = False
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Scalar loss of a minibatch."""
+        loss = cross_entropy(batch.logits, batch.labels)
+        for term in self.terms:
+            loss = term(loss, batch)
+        return loss
+
+    @property
+    def gradient_passes(self) -> int:
+        """Forward and backward passes of one step."""
+        return 2 if self.sharpness else 1
 
 
 @dataclass(frozen=True)
@@ -45,14 +59,75 @@ class Phase:
     Attributes:
         updates: the steps taken on each minibatch.
         work: length of the phase as a multiple of the configured local work, above 0.
+        clamped: whether every step ends in a clamp of each coordinate to the context's `radius` around the start.
     """
 
     updates: tuple[Update, ...] = (Update(),)
     work: float = 1.0
+    clamped: bool = False
+
+
+SCHEDULES = {
+    "joint": "all trained coordinates at once",
+    "head-only": "the head, on a frozen body",
+    "head-then-body": "the head on a frozen body, then the body under a frozen head",
+    "personal-then-shared": "per minibatch a step on the personal coordinates, then one on the shared ones",
+}
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The local training of a method: phases one after the other."""
+class Objective(Part):
+    """The local training of a method.
 
-    phases: tuple[Phase, ...] = (Phase(),)
+    Attributes:
+        schedule: one of `SCHEDULES`.
+        terms: of the loss, on top of cross-entropy; in `head-then-body` of the body's phase only.
+        sharpness, adaptive_sharpness: of sharpness-aware minimisation (`Update`).
+        head_work: length of the head's phase as a multiple of the configured local work.
+        clamp_count: M > 0 clamps every coordinate to ±C/√M around the start after each step (FedADDP); -1 takes the
+            expected cohort for M; 0 does not clamp.
+    """
+
+    kind: ClassVar[str] = "objective"
+
+    schedule: str = "joint"
+    terms: tuple[Term, ...] = field(default=())
+    sharpness: float = 0.0
+    adaptive_sharpness: bool = False
+    head_work: float = 1.0
+    clamp_count: int = 0
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise unknown_name("objective.schedule", self.schedule, SCHEDULES)
+        require(
+            0 <= self.sharpness < float("inf"), f"objective.sharpness is {self.sharpness}, but it must be at least 0."
+        )
+        require_positive("objective.head_work", self.head_work)
+        require(
+            self.clamp_count >= -1,
+            f"objective.clamp_count is {self.clamp_count}, but it must be a number of coordinates, 0 or -1.",
+        )
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases, one after the other."""
+        sam: dict[str, Any] = {"sharpness": self.sharpness, "adaptive_sharpness": self.adaptive_sharpness}
+        clamped = self.clamp_count != 0
+        head = Phase((Update(trains="head"),), work=self.head_work)
+        if self.schedule == "head-only":
+            return (head,)
+        if self.schedule == "head-then-body":
+            return (head, Phase((Update(self.terms, "body", **sam),), clamped=clamped))
+        if self.schedule == "personal-then-shared":
+            shared = tuple(term for term in self.terms if not isinstance(term, PersonalConstraint))
+            personal = tuple(term for term in self.terms if not isinstance(term, SharedConstraint))
+            updates = (Update(personal, only="personal", **sam), Update(shared, only="shared", **sam))
+            return (Phase(updates, clamped=clamped),)
+        return (Phase((Update(self.terms, **sam),), clamped=clamped),)
+
+    @property
+    def needs(self) -> set[str]:
+        """Entries of the context that its losses read, beside `start`."""
+        names = {name for term in self.terms for name in term.needs}
+        return names | ({"personal"} if self.schedule == "personal-then-shared" else set())

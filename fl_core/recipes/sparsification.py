@@ -1,16 +1,277 @@
-"""Which coordinates of the update a client uploads; applied before the clip, so the sensitivity stays the clip norm."""
+"""Which coordinates of the update a client uploads.
+
+It is applied before the clip, so the sensitivity stays the clip norm whatever is kept (the smaller sensitivity that
+ADP-PFL's Theorems 1 and 2 claim does not hold). A mask that depends on a client's data is as private as the update:
+unless every coordinate is noised, its support gives the client away.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
+
+from fl_core.errors import require, require_count, unknown_name
+from fl_core.models import Model, Span
+from fl_core.recipes.masks import keep_largest, normalise_per_tensor
+from fl_core.recipes.parts import KnobRange, Part
+from fl_core.recipes.terms import Context
 
 
 @dataclass(frozen=True)
-class Sparsification:
+class Trained:
+    """What clients choose the coordinates by.
+
+    Attributes:
+        model: the network.
+        update: `[rows, size]`.
+        parameters: trained models `[rows, size]`.
+        context: tensors of the clients' round.
+        sparsity: share of coordinates to keep `[rows]`.
+        fisher: Fisher information at models `[rows, size]` on the clients' own samples.
+    """
+
+    model: Model
+    update: Tensor
+    parameters: Tensor
+    context: Context
+    sparsity: Tensor
+    fisher: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Sparsification(Part):
     """No sparsification: every shared coordinate is uploaded."""
 
-    def __call__(self, update: Tensor) -> Tensor:
-        """The update `[..., size]` with the coordinates that are not uploaded set to 0."""
-        return update
+    kind: ClassVar[str] = "none"
+
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody may know which coordinates are kept, so that the others need no noise."""
+        return False
+
+    @property
+    def noises_kept_only(self) -> bool:
+        """Whether noise is left out where nothing is uploaded."""
+        return self.is_public
+
+    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+        """1 on the coordinates in use in this round `[rows, size]`, a function of what is released; None for all.
+
+        Args:
+            model: the network.
+            server: broadcast models `[rows, size]`.
+            sparsity: share to keep `[rows]`.
+            draws: uniform draws of the round `[rows, size]`, where `draws_mask` asks for them.
+        """
+        return None
+
+    @property
+    def draws_mask(self) -> bool:
+        """Whether the server draws a mask at random."""
+        return False
+
+    def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
+        """Mask `[size]` that one client's forward pass runs under; None where it runs on the whole model."""
+        return None
+
+    def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
+        """The parameters that a forward pass under a mask computes with."""
+        return parameters * support
+
+    def kept(self, trained: Trained) -> Tensor | None:
+        """Mask `[rows, size]` of what each client keeps of its update; None for everything."""
+        return trained.context.get("support")
+
+
+@dataclass(frozen=True)
+class Chosen(Sparsification):
+    """A share of the coordinates, the sparsity S.
+
+    Attributes:
+        sparsity: share kept, in (0, 1].
+    """
+
+    sparsity: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(0 < self.sparsity <= 1, f"sparsification.sparsity is {self.sparsity}, but it must lie in (0, 1].")
+
+    @property
+    def knobs(self) -> tuple[KnobRange, ...]:
+        """See the base class."""
+        return (KnobRange("sparsity", 0.01, 1.0, self.sparsity, "log", "share of the coordinates that is kept"),)
+
+
+@dataclass(frozen=True)
+class TopK(Chosen):
+    """The largest coordinates of the update (LUS; ADP-PFL Fig. 5)."""
+
+    kind: ClassVar[str] = "top-k"
+
+    def kept(self, trained: Trained) -> Tensor | None:
+        """See the base class."""
+        return keep_largest(trained.update.abs(), trained.sparsity)
+
+
+@dataclass(frozen=True)
+class TopWeights(Chosen):
+    """The coordinates whose trained weights are largest (ADP-PFL Fig. 5, "Top-k")."""
+
+    kind: ClassVar[str] = "top-weights"
+
+    def kept(self, trained: Trained) -> Tensor | None:
+        """See the base class."""
+        return keep_largest(trained.parameters.abs(), trained.sparsity)
+
+
+@dataclass(frozen=True)
+class FisherTop(Chosen):
+    """The coordinates with the highest Fisher information, min-max normalised per tensor (ADP-PFL eq. 13-16)."""
+
+    kind: ClassVar[str] = "fisher"
+
+    sparsity: float = 0.2
+
+    def kept(self, trained: Trained) -> Tensor | None:
+        """See the base class."""
+        information = normalise_per_tensor(trained.fisher(trained.parameters), trained.model.tensors)
+        return keep_largest(information, trained.sparsity)
+
+
+@dataclass(frozen=True)
+class RandomMask(Chosen):
+    """Coordinates that the server draws anew in every round, the same for all clients (Fed-SMP)."""
+
+    kind: ClassVar[str] = "random"
+
+    @property
+    def is_public(self) -> bool:
+        """See the base class."""
+        return True
+
+    @property
+    def draws_mask(self) -> bool:
+        """See the base class."""
+        return True
+
+    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+        """See the base class."""
+        assert draws is not None
+        return keep_largest(draws, sparsity)
+
+
+@dataclass(frozen=True)
+class Reparameterized(Chosen):
+    """The largest weights of the extractor's last convolutions; training and tests run under the mask (DP-pFedDSU).
+
+    Earlier layers stay dense (eq. 6-8). Where a model has no convolution, the layers before the head take their place.
+
+    Attributes:
+        layers: k, how many of the extractor's last convolutions are sparse.
+        mask_from: `broadcast` (from the received model, a function of what is released) or `step` (from the client's
+            own weights at every step, Algorithm 1).
+        straight_through: whether the gradient ignores the mask; otherwise masked weights have none.
+    """
+
+    kind: ClassVar[str] = "reparameterized"
+
+    sparsity: float = 0.05
+    layers: int = 4
+    mask_from: str = "broadcast"
+    straight_through: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("sparsification.layers", self.layers)
+        if self.mask_from not in ("broadcast", "step"):
+            raise unknown_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
+
+    @property
+    def is_public(self) -> bool:
+        """See the base class."""
+        return self.mask_from == "broadcast"
+
+    @property
+    def noises_kept_only(self) -> bool:
+        """See the base class."""
+        return True
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """See the base class."""
+        if self.is_public:
+            return ()
+        return ("which weights each client kept: the mask is a function of its data, and the noise shows its support",)
+
+    def sparse_layers(self, model: Model) -> tuple[Span, ...]:
+        """The layers that are sparse."""
+        body = [span for span in model.convolutions if span.stop <= model.head.start]
+        candidates = body or [span for span in model.layers if span != model.head]
+        require(
+            self.layers <= len(candidates),
+            f"sparsification.layers is {self.layers}, but model '{model.name}' has {len(candidates)} such layers "
+            "before its head.",
+        )
+        return tuple(candidates[-self.layers :])
+
+    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+        """See the base class."""
+        return self._mask(model, server, sparsity) if self.is_public else None
+
+    def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
+        """See the base class."""
+        if self.is_public:
+            return context["support"]
+        return self._mask(model, parameters.detach()[None], self.sparsity)[0]
+
+    def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
+        """See the base class."""
+        masked = parameters * support
+        return parameters + (masked - parameters).detach() if self.straight_through else masked
+
+    def kept(self, trained: Trained) -> Tensor | None:
+        """See the base class."""
+        if self.is_public:
+            return trained.context["support"]
+        return self._mask(trained.model, trained.parameters, self.sparsity)
+
+    @property
+    def knobs(self) -> tuple[KnobRange, ...]:
+        """See the base class; the mask of every step has a fixed size, because programs are traced."""
+        return super().knobs if self.is_public else ()
+
+    def _mask(self, model: Model, parameters: Tensor, sparsity: Tensor | float) -> Tensor:
+        """Mask `[rows, size]` of models `[rows, size]`."""
+        mask = torch.ones_like(parameters)
+        pieces, position = [], 0
+        for span in self.sparse_layers(model):
+            scores = parameters[:, span.slice].abs()
+            if isinstance(sparsity, float):
+                count = max(1, round(sparsity * scores.shape[-1]))
+                least = scores.topk(count, dim=-1).values[:, -1:]
+                piece = (scores >= least).to(parameters.dtype)
+            else:
+                piece = keep_largest(scores, sparsity)
+            pieces += [mask[:, position : span.start], piece]
+            position = span.stop
+        return torch.cat([*pieces, mask[:, position:]], dim=-1)
+
+
+SPARSIFICATIONS: dict[str, Sparsification] = {
+    part.kind: part for part in (Sparsification(), TopK(), TopWeights(), FisherTop(), RandomMask(), Reparameterized())
+}
+
+
+def find_sparsification(name: str) -> Sparsification:
+    """The part of a name, with its default settings.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in SPARSIFICATIONS:
+        raise unknown_name("sparsification", name, SPARSIFICATIONS)
+    return SPARSIFICATIONS[name]

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.knobs import KNOBS, Knob, make_knobs
+from envs.knobs import Knob, known_knobs, make_knob, make_knobs
 from envs.tasks import TASKS, find_task
 from fl_core.errors import InputError
 from tests.envs.conftest import make_env
 
-ALL = [KNOBS[name](task) for task in TASKS.values() for name in KNOBS]
+ALL = [make_knob(task, knob) for task in TASKS.values() for knob in known_knobs().values()]
+CLIP = make_knob(find_task("digits"), known_knobs()["clip_norm"])
 LINEAR = Knob("share", -2.0, 3.0, 0.5, "linear", "a knob on a linear scale")
 knobs = st.sampled_from([*ALL, LINEAR])
 coordinates = st.floats(-1, 1)
@@ -60,8 +61,7 @@ def test_decode_is_monotone(knob: Knob, one: float, other: float) -> None:
 
 
 def test_the_middle_of_a_log_scale_is_the_geometric_mean() -> None:
-    clip = KNOBS["clip_norm"](find_task("digits"))
-    np.testing.assert_allclose(clip.decode(np.array([0.0])), math.sqrt(0.1 * 8.0))
+    np.testing.assert_allclose(CLIP.decode(np.array([0.0])), math.sqrt(0.1 * 8.0))
     np.testing.assert_allclose(LINEAR.decode(np.array([0.0])), 0.5)
 
 
@@ -75,7 +75,7 @@ def test_defaults_lie_inside_the_range(knob: Knob) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, 8.1, -1.0])
 def test_check_refuses_what_is_outside(value: float) -> None:
     with pytest.raises(InputError, match=r"clip_norm is .*, but this task allows 0\.1 to 8"):
-        KNOBS["clip_norm"](find_task("digits")).check(value)
+        CLIP.check(value)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_check_refuses_what_is_outside(value: float) -> None:
 )
 def test_make_knobs_refuses(names: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make_knobs(find_task("digits"), names, ("clip_norm",))
+        make_knobs(find_task("digits"), names, (known_knobs()["clip_norm"],))
 
 
 def test_actions_arrive_in_the_round_plan() -> None:

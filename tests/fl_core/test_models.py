@@ -1,7 +1,8 @@
 import pytest
 import torch
 from torch.func import vmap
-from torch.nn.functional import conv2d
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.functional import conv2d, cross_entropy, group_norm
 
 from fl_core.errors import InputError
 from fl_core.models import MODELS, build_model
@@ -16,7 +17,7 @@ def test_logits_equal_the_module_loaded_with_the_same_vector(name, shape):
     flat, images = model.initial(3), torch.rand(4, *shape)
     module = model.make_module()
     torch.nn.utils.vector_to_parameters(flat, module.parameters())
-    torch.testing.assert_close(model.logits(flat, images), module(images))
+    torch.testing.assert_close(model.logits(flat, images), module(images), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(model.logits_alone(flat, images), module(images), atol=1e-5, rtol=1e-5)
 
 
@@ -77,6 +78,98 @@ def test_the_strided_cnn_and_its_gradient_equal_plain_convolutions_for_stacked_c
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("name", "size"), [("resnet20", 269_722), ("resnet18", 11_173_962)])
+def test_residual_networks_have_the_published_numbers_of_parameters(name, size):
+    """Those with BatchNorm, whose affine parameters are as many as GroupNorm's."""
+    assert build_model(name, (3, 32, 32), 10).size == size
+
+
+@pytest.mark.parametrize(("name", "stages", "blocks"), [("resnet20", (16, 32, 64), 3), ("resnet18", (64, 128), 2)])
+def test_residual_networks_equal_their_definition(name, stages, blocks):
+    model = build_model(name, (3, 9, 8), 10)
+    flat = model.initial(0) + 0.1 * torch.randn(model.size, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(2, 3, 9, 8)
+    shapes = {key: value.shape for key, value in model.make_module().named_parameters()}
+    values = {tensor.name: flat[tensor.slice].view(shapes[tensor.name]) for tensor in model.tensors}
+
+    def convolve(inputs, layer, norm, stride=1):
+        weight = values[f"{layer}.weight"]
+        outputs = conv2d(inputs, weight, None, stride, padding=weight.shape[-1] // 2)
+        return group_norm(outputs, 8, values[f"{norm}.weight"], values[f"{norm}.bias"])
+
+    def block(inputs, place, stride):
+        inner = convolve(inputs, f"{place}.conv1", f"{place}.norm1", stride).relu()
+        inner = convolve(inner, f"{place}.conv2", f"{place}.norm2")
+        if f"{place}.shortcut.conv.weight" in values:
+            return inner + convolve(inputs, f"{place}.shortcut.conv", f"{place}.shortcut.norm", stride)
+        sampled = inputs[:, :, ::stride, ::stride]
+        missing = inner.shape[1] - inputs.shape[1]
+        return inner + torch.cat([sampled, torch.zeros(len(inputs), missing, *sampled.shape[2:])], dim=1)
+
+    hidden = convolve(images, "conv", "norm").relu()
+    widths = []
+    for stage in range(1, 1 + sum(key.endswith("_block1.conv1.weight") for key in values)):
+        for index in range(1, blocks + 1):
+            stride = 2 if stage > 1 and index == 1 else 1
+            hidden = block(hidden, f"stage{stage}_block{index}", stride).relu()
+        widths.append(hidden.shape[1])
+    assert tuple(widths[: len(stages)]) == stages
+    expected = hidden.mean((2, 3)) @ values["fc.weight"] + values["fc.bias"]
+    torch.testing.assert_close(model.logits(flat, images), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_layers_of_nested_blocks_are_one_span_each_in_order():
+    model = build_model("resnet18", (3, 32, 32), 10)
+    names = [layer.name for layer in model.layers]
+    assert names[:4] == ["conv", "norm", "stage1_block1.conv1", "stage1_block1.norm1"]
+    assert names[-1] == "fc"
+    assert len(set(names)) == len(names) == 20 + 20 + 1
+    assert len(model.convolutions) == 20
+    assert model.convolutions[-1].name == "stage4_block2.conv2"
+    assert all(a.stop == b.start for a, b in zip(model.layers, model.layers[1:], strict=False))
+
+
+def test_cnn8_pools_after_each_second_convolution():
+    names = [name for name, _ in build_model("cnn8", (1, 28, 28), 47).make_module().named_children()]
+    assert names[:6] == ["conv1", "relu1", "conv2", "pool2", "relu2", "conv3"]
+    model = build_model("cnn8", (3, 32, 32), 10)
+    widths = (3, 32, 32, 64, 64, 128, 128)
+    kernels = sum(9 * a * b + b for a, b in zip(widths, widths[1:], strict=False))
+    assert model.size == kernels + 128 * 16 * 128 + 128 + 128 * 10 + 10
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [*((name, (1, 8, 8)) for name in MODELS if name != "lenet"), ("resnet20", (3, 9, 9))]
+)
+def test_traced_gradients_of_stacked_clients_equal_the_module_of_each(name, shape):
+    """What both executors replay, against plain modules."""
+    model = build_model(name, shape, 5)
+    torch.manual_seed(0)
+    flat = torch.stack([model.initial(0), model.initial(1)])
+    images, labels = torch.rand(2, 3, *shape), torch.tensor([[0, 1, 4], [2, 2, 3]])
+
+    def stacked(values, images):
+        leaf = values.detach().requires_grad_()
+        logits = vmap(model.logits)(leaf, images)
+        return torch.autograd.grad(3 * cross_entropy(logits.flatten(0, 1), labels.flatten()), leaf)[0]
+
+    def alone(values, images):
+        leaf = values.detach().requires_grad_()
+        return torch.autograd.grad(1.5 * cross_entropy(model.logits_alone(leaf, images), labels[0]), leaf)[0]
+
+    expected = []
+    for row in range(2):
+        module = model.make_module()
+        torch.nn.utils.vector_to_parameters(flat[row], module.parameters())
+        loss = 1.5 * cross_entropy(module(images[row]), labels[row])
+        gradients = torch.autograd.grad(loss, list(module.parameters()))
+        expected.append(torch.cat([value.flatten() for value in gradients]))
+    found = make_fx(stacked)(flat, images)(flat, images)
+    single = make_fx(alone)(flat[0], images[0])(flat[0], images[0])
+    torch.testing.assert_close(found, torch.stack(expected), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(single, expected[0], atol=1e-4, rtol=1e-3)
+
+
 def test_digits_mlp_has_the_parameters_of_a_64_32_10_network():
     assert build_model("mlp", (1, 8, 8), 10).size == 64 * 32 + 32 + 32 * 10 + 10
 
@@ -106,6 +199,9 @@ def test_group_norm_works_under_a_map():
         ("cnn4", (1, 28, 28), "did you mean cnn"),
         ("lenet", (1, 8, 8), "at least 28x28"),
         ("mlp-groupnorm", (1, 8, 8), "no convolution"),
+        ("resnet20-groupnorm", (3, 32, 32), "use 'resnet20', because it has GroupNorm already"),
+        ("resnet18-groupnorm", (3, 32, 32), "use 'resnet18', because it has GroupNorm already"),
+        ("cnn2-strided", (1, 20, 6), "20x6 pixels is too small"),
     ],
 )
 def test_impossible_models_are_refused_in_a_sentence(name, shape, message):

@@ -53,7 +53,7 @@ def test_rounds_equal_a_plain_loop(method, changes):
 
 def test_the_catalogue_is_what_the_tests_cover():
     assert tuple(CATALOGUE) == METHODS
-    assert [name for name in METHODS if find_method(name).releases] == list(RELEASING)
+    assert [name for name in METHODS if find_method(name).exchanges] == list(RELEASING)
 
 
 def test_fedper_heads_stay_on_the_clients_and_the_servers_head_never_moves():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.knobs import KNOBS, Knob, make_knobs
+from envs.knobs import Knob, known_knobs, make_knobs
 from envs.signals import last_action, make_features
 from envs.tasks import find_task
 from policies import View
@@ -25,7 +25,7 @@ def _one_thread() -> None:
 
 def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_norm", signals: str = "public") -> View:
     task = find_task("digits")
-    made = make_knobs(task, knobs, tuple(KNOBS))
+    made = make_knobs(task, knobs, tuple(known_knobs().values()))
     return View(made, make_features(signals, made, classes=10), rounds, decision_rounds)
 
 

@@ -1,0 +1,82 @@
+"""Masks over the flat parameter vector: by Fisher information, by magnitude, and growing ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fl_core.models import Span
+
+
+def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:
+    """Min-max of `[..., size]` within each span; constant spans give 0 (FedDPA eq. 5, ADP-PFL eq. 14)."""
+    pieces = []
+    for span in spans:
+        piece = values[..., span.slice]
+        low, high = piece.amin(-1, keepdim=True), piece.amax(-1, keepdim=True)
+        width = high - low
+        pieces.append(torch.where(width > 0, (piece - low) / torch.where(width > 0, width, 1.0), 0.0))
+    return torch.cat(pieces, dim=-1)
+
+
+def largest(scores: Tensor, counts: Tensor) -> Tensor:
+    """Mask (float) of the `counts` largest entries of each row; of equal ones the first.
+
+    Args:
+        scores: `[rows, size]`.
+        counts: int64 `[rows]`, how many are wanted of each row.
+    """
+    most = int(counts.max()) if len(counts) else 0
+    mask = torch.zeros_like(scores)
+    if most:
+        chosen = scores.topk(most, dim=-1).indices
+        wanted = torch.arange(most, device=scores.device) < counts.unsqueeze(-1)
+        mask.scatter_(-1, chosen, wanted.to(scores.dtype))
+    return mask
+
+
+def kept_count(fraction: Tensor, size: int) -> Tensor:
+    """How many of `size` coordinates a fraction in [0, 1] keeps: rounded, at least 1 where it is above 0, int64."""
+    count = torch.round(fraction.to(torch.float64) * size).to(torch.int64)
+    return torch.where(fraction > 0, count.clamp_min(1), count).clamp_max(size)
+
+
+def keep_largest(scores: Tensor, fraction: Tensor, among: Tensor | None = None) -> Tensor:
+    """Mask of the largest entries of each row, a fraction of all, or of those that `among` marks.
+
+    Args:
+        scores: `[rows, size]`.
+        fraction: `[rows]` in [0, 1].
+        among: mask `[size]` or `[rows, size]`; the others are not kept.
+    """
+    if among is None:
+        return largest(scores, kept_count(fraction, scores.shape[-1]))
+    among = among.expand_as(scores)
+    scores = torch.where(among > 0, scores, -torch.inf)
+    candidates = among.sum(-1)
+    count = torch.round(fraction * candidates).to(torch.int64)
+    count = torch.where(fraction > 0, count.clamp_min(1), count)
+    return largest(scores, torch.minimum(count, candidates.to(torch.int64))) * among
+
+
+def grow(mask: Tensor, scores: Tensor, fraction: Tensor, spans: Sequence[Span]) -> Tensor:
+    """The mask after it has grown, in each span, to a fraction of the span's coordinates by their scores.
+
+    Coordinates in the mask stay in it (FedGLP-ADP, section 4.1).
+
+    Args:
+        mask: `[rows, size]`, 1 where personal.
+        scores: `[rows, size]`, at least 0.
+        fraction: `[rows]` in [0, 1], wanted share of each span.
+        spans: layers.
+    """
+    grown = mask.clone()
+    ranked = torch.where(mask > 0, torch.inf, scores)
+    for span in spans:
+        size = span.stop - span.start
+        wanted = torch.floor(fraction.to(torch.float64) * size + 1e-6).to(torch.int64)
+        wanted = torch.maximum(wanted, mask[:, span.slice].sum(-1).to(torch.int64))
+        grown[:, span.slice] = largest(ranked[:, span.slice], wanted)
+    return grown

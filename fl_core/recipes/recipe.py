@@ -1,0 +1,323 @@
+"""A method as a recipe of five parts, its two modes, and edits of it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from torch import Tensor
+
+from fl_core.errors import InputError, require, unknown_name
+from fl_core.models import Model
+from fl_core.recipes.aggregation import Aggregation
+from fl_core.recipes.mechanism import Mechanism, find_mechanism
+from fl_core.recipes.objective import SCHEDULES, Objective
+from fl_core.recipes.parts import KnobRange, Part
+from fl_core.recipes.personalization import Personalization, find_personalization
+from fl_core.recipes.sparsification import Sparsification, find_sparsification
+from fl_core.recipes.terms import Context, find_term
+
+GUARANTEES = {
+    "sound": "every release is noised, counted and charged; the ledger's epsilon holds",
+    "as-published": "the paper's arithmetic; reports show the claimed and the certified epsilon, and what is uncovered",
+}
+
+COMPONENTS: dict[str, tuple[str, ...]] = {
+    "adaptive-constraint": ("personal-constraint", "shared-constraint"),
+    "reparameterization": ("reparameterized",),
+    "dynamic-adaptive-norm": ("adaptive-norm",),
+    "fisher-personalization": ("fisher-mask",),
+    "layer-wise-personalization": ("growing-mask",),
+    "adaptive-clipping": ("layers",),
+}
+"""Names that the papers' ablation tables give to parts and terms."""
+
+_SWAPS = {
+    "personalization": find_personalization,
+    "sparsification": find_sparsification,
+    "mechanism": find_mechanism,
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """How a client's vector becomes the parameters that a forward pass computes with."""
+
+    personalization: Personalization
+    sparsification: Sparsification
+
+    def __call__(self, model: Model, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """Parameters `[size]` and the mask they are under `[size]`, if any, of one client's vector."""
+        parameters = self.personalization.parameters(model, vector)
+        support = self.sparsification.support(model, parameters, context)
+        if support is None:
+            return parameters, None
+        return self.sparsification.view(model, parameters, support), support
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method: what stays personal, what is minimised, what is uploaded, how it is protected, how it is combined.
+
+    Attributes:
+        name, summary, source: for lists.
+        published: edits that turn the sound recipe into the paper's arithmetic.
+        published_uncovered: what the paper's method makes known without noise, beside what its parts declare.
+    """
+
+    name: str
+    summary: str
+    source: str
+    personalization: Personalization = field(default_factory=Personalization)
+    objective: Objective = field(default_factory=Objective)
+    sparsification: Sparsification = field(default_factory=Sparsification)
+    mechanism: Mechanism = field(default_factory=Mechanism)
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    published: tuple[str, ...] = ()
+    published_uncovered: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The five parts by name."""
+        return {
+            "personalization": self.personalization,
+            "objective": self.objective,
+            "sparsification": self.sparsification,
+            "mechanism": self.mechanism,
+            "aggregation": self.aggregation,
+        }
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether anything reaches the server."""
+        return not self.personalization.shares_nothing
+
+    @property
+    def private(self) -> bool:
+        """Whether what reaches the server is clipped and noised."""
+        return self.exchanges and self.mechanism.private
+
+    @property
+    def knobs(self) -> tuple[KnobRange, ...]:
+        """What a controller may set per round."""
+        if not self.exchanges:
+            return ()
+        order = ("mechanism", "aggregation", "personalization", "objective", "sparsification")
+        return tuple(knob for name in order for knob in self.parts[name].knobs)
+
+    @property
+    def view(self) -> View:
+        """How vectors become parameters."""
+        return View(self.personalization, self.sparsification)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """What is released with noise that the ledger is charged for."""
+        if not self.private:
+            return ()
+        return ("update", *(name for part in self.parts.values() for name in part.releases))
+
+    def in_mode(self, guarantee: str) -> Recipe:
+        """The recipe as it runs under a guarantee, one of `GUARANTEES`."""
+        if guarantee == "sound" or not self.exchanges:
+            return replace(self, published_uncovered=())
+        return edit(self, self.published)
+
+    def uncovered(self, placement: str, cohort_varies: bool) -> tuple[str, ...]:
+        """What it makes known about the clients that no noise covers, as phrases; empty where the ledger's ε holds.
+
+        Args:
+            placement: who adds the noise.
+            cohort_varies: whether the number of participants is private.
+        """
+        if not self.private:
+            return ("the updates themselves, without noise",) if self.exchanges else ()
+        found = [phrase for part in self.parts.values() for phrase in part.uncovered]
+        if getattr(self.personalization, "mask_from", "") == "uploads" and placement != "local":
+            found.append("masks built from each client's own upload, which carries 1/m of the noise variance")
+        if self.aggregation.divide_by == "participants" and cohort_varies:
+            found.append("the number of participants, by the divisor")
+        return (*found, *self.published_uncovered)
+
+    @property
+    def gradient_passes(self) -> str:
+        """Passes over a minibatch per local step, and what comes on top, for lists and benchmarks."""
+        passes = [str(sum(update.gradient_passes for update in phase.updates)) for phase in self.objective.phases]
+        extra = []
+        if self.personalization.kind == "fisher-mask" or self.sparsification.kind == "fisher":
+            extra.append("per-sample Fisher")
+        if "teacher" in self.objective.needs:
+            extra.append("teacher's forward")
+        if self.mechanism.uses_risk:
+            extra.append("Jacobian risk")
+        return " + ".join([" then ".join(passes), *extra])
+
+    def check(self) -> None:
+        """Refuse parts that do not fit together.
+
+        Raises:
+            InputError: the objective needs something that no part provides.
+        """
+        provided = {"clip_norm", "anchor"}
+        if self.personalization.kind in ("fisher-mask", "growing-mask"):
+            provided.add("personal")
+        if getattr(self.personalization, "role", "") == "teacher":
+            provided |= {"teacher", "seen"}
+        for term in self.objective.terms:
+            for name in term.needs:
+                require(
+                    name in provided or (name == "personal" and term.kind == "shared-constraint"),
+                    f"loss term '{term.kind}' needs {_NEEDS.get(name, name)}, but personalization "
+                    f"'{self.personalization.kind}' has none.",
+                )
+        require(
+            self.objective.schedule != "personal-then-shared" or "personal" in provided,
+            f"objective.schedule is 'personal-then-shared', but personalization '{self.personalization.kind}' has no "
+            "personal coordinates.",
+        )
+        require(
+            self.exchanges or self.sparsification.kind == "none",
+            f"sparsification is '{self.sparsification.kind}', but method '{self.name}' uploads nothing.",
+        )
+
+
+_NEEDS = {"personal": "personal coordinates", "teacher": "a teacher", "seen": "a teacher"}
+
+
+# --- Edits by name ------------------------------------------------------------------------------------------------
+
+
+def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
+    """The recipe with changes `KEY=VALUE` applied in order.
+
+    A key is a part (`sparsification=random`), `objective` (its schedule), `term` (one more loss term), a field of a
+    part or term (`personalization.threshold=0.2`, `decoupled-distillation.temperature=4`), or a field whose name is
+    unique in the recipe (`threshold=0.2`).
+
+    Raises:
+        InputError: there is no such key, or the value does not fit.
+    """
+    for change in changes:
+        key, equals, value = (piece.strip() for piece in change.partition("="))
+        require(bool(equals), f"set is '{change}', but it must read KEY=VALUE, as in sparsification=random.")
+        recipe = _edit_one(recipe, key, value)
+    return recipe
+
+
+def without(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """The recipe without some of its components, each a part or the kind of one, a loss term, or one of `COMPONENTS`.
+
+    Raises:
+        InputError: the recipe has no such component.
+    """
+    for name in names:
+        for component in COMPONENTS.get(name, (name,)):
+            recipe = _remove(recipe, component, name)
+    return recipe
+
+
+def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
+    terms = tuple(term for term in recipe.objective.terms if term.kind != component)
+    if len(terms) < len(recipe.objective.terms):
+        return replace(recipe, objective=replace(recipe.objective, terms=terms))
+    if component in ("personalization", recipe.personalization.kind) and recipe.personalization != Personalization():
+        # What is tested stays as it was, or the ablation would compare two kinds of accuracy.
+        neutral = Personalization(tests=recipe.personalization.tests)
+        objective = recipe.objective
+        if objective.schedule == "personal-then-shared":
+            terms = tuple(term for term in terms if term.kind != "personal-constraint")
+            objective = replace(objective, schedule="joint", terms=terms)
+        return replace(recipe, personalization=neutral, objective=objective)
+    if component in ("sparsification", recipe.sparsification.kind) and recipe.sparsification != Sparsification():
+        return replace(recipe, sparsification=Sparsification())
+    if component in ("mechanism", recipe.mechanism.clip) and recipe.mechanism.clip not in ("none", "global"):
+        return replace(recipe, mechanism=replace(recipe.mechanism, clip="global", upload_noise=False))
+    if component == "sharpness" and recipe.objective.sharpness:
+        return replace(recipe, objective=replace(recipe.objective, sharpness=0.0))
+    raise unknown_name(f"without: component of method '{recipe.name}'", asked, _components(recipe))
+
+
+def _components(recipe: Recipe) -> list[str]:
+    """Names that `without` takes for this recipe."""
+    present = [term.kind for term in recipe.objective.terms]
+    if recipe.personalization != Personalization():
+        present.append(recipe.personalization.kind)
+    if recipe.sparsification != Sparsification():
+        present.append(recipe.sparsification.kind)
+    if recipe.mechanism.clip not in ("none", "global"):
+        present.append(recipe.mechanism.clip)
+    if recipe.objective.sharpness:
+        present.append("sharpness")
+    papers = [name for name, parts in COMPONENTS.items() if any(part in present for part in parts)]
+    return present + papers
+
+
+def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
+    if key in _SWAPS:
+        changed: dict[str, Any] = {key: _SWAPS[key](value)}
+        if key == "personalization" and value != "none":
+            return replace(recipe, **changed)
+        return replace(without(recipe, [key]) if _has(recipe, key) else recipe, **changed)
+    if key == "objective":
+        if value not in SCHEDULES:
+            raise unknown_name("objective", value, SCHEDULES)
+        return replace(recipe, objective=replace(recipe.objective, schedule=value))
+    if key == "term":
+        terms = (*recipe.objective.terms, find_term(value))
+        return replace(recipe, objective=replace(recipe.objective, terms=terms))
+    owner, _, name = key.rpartition(".")
+    owners = [owner] if owner else [one for one in _owners(recipe) if name in _fields(recipe, one)]
+    if not owners or any(one not in _owners(recipe) or name not in _fields(recipe, one) for one in owners):
+        known = [f"{one}.{field}" for one in _owners(recipe) for field in _fields(recipe, one)]
+        raise unknown_name(f"set: option of method '{recipe.name}'", key, [*known, *_SWAPS, "objective", "term"])
+    require(
+        len(owners) == 1,
+        f"set names '{key}', which {' and '.join(owners)} all have; write {owners[0]}.{name}.",
+    )
+    return _set_field(recipe, owners[0], name, value)
+
+
+def _has(recipe: Recipe, key: str) -> bool:
+    """Whether `without` has something to take away."""
+    return key == "personalization" and recipe.objective.schedule == "personal-then-shared"
+
+
+def _owners(recipe: Recipe) -> list[str]:
+    return [*recipe.parts, *(term.kind for term in recipe.objective.terms)]
+
+
+def _owner(recipe: Recipe, name: str) -> Any:
+    return recipe.parts.get(name) or next(term for term in recipe.objective.terms if term.kind == name)
+
+
+def _fields(recipe: Recipe, owner: str) -> list[str]:
+    return [one.name for one in fields(_owner(recipe, owner)) if one.name != "terms"]
+
+
+def _set_field(recipe: Recipe, owner: str, name: str, value: str) -> Recipe:
+    part = _owner(recipe, owner)
+    changed = replace(part, **{name: _read(f"{owner}.{name}", value, getattr(part, name))})
+    if owner in recipe.parts:
+        return replace(recipe, **{owner: changed})
+    terms = tuple(changed if term.kind == owner else term for term in recipe.objective.terms)
+    return replace(recipe, objective=replace(recipe.objective, terms=terms))
+
+
+def _read(key: str, value: str, like: Any) -> Any:
+    """The text as a value of the same type."""
+    if isinstance(like, bool):
+        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+        require(value.lower() in words, f"{key} is '{value}', but it must be true or false.")
+        return words[value.lower()]
+    kind = type(like)
+    try:
+        return kind(value)
+    except ValueError:
+        noun = "whole number" if kind is int else "number"
+        raise InputError(f"{key} is '{value}', but it must be a {noun}.") from None
+
+
+def split_list(text: str) -> list[str]:
+    """The entries of a comma-separated list; an empty text has none."""
+    return [piece.strip() for piece in text.split(",") if piece.strip()]
