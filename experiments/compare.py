@@ -107,7 +107,7 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         rounds=config.rounds,
         sampling="full" if config.sampling_rate == 1 else config.sampling,
         sampling_rate=config.sampling_rate,
-        accountant=core.federation.ledgers[0].accountant,
+        accountant=core.federation.charging.budgets[0].accountant,
         placement=config.placement,
         device=str(core.federation.device),
         executor=executor,

@@ -14,10 +14,11 @@ import tyro
 from envs import EnvCore, make_core
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, RowProgress, episode_of
+from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
 from experiments.tensorboard import RoundWriter
-from fl_core.config import FederationConfig, RunSettings
+from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.errors import require_count
 from fl_core.files import write_json
 from fl_core.rounds import FIGURES
@@ -100,7 +101,7 @@ class _Record:
 
 def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str, Any]:
     """What a run came to, as JSON-able values; what is not finite is spelled out."""
-    config, ledger = core.federation.config, core.federation.ledgers[0]
+    config, ledger = core.federation.config, core.federation.charging.budgets[0]
     episode = episode_of(core, 0)
     figures = core.history[0][-1] if core.history[0] else {}
     numbers = {
@@ -121,6 +122,9 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "accountant": ledger.accountant,
         "sampling": f"{config.sampling}, rate {config.sampling_rate:g}",
         "placement": config.placement,
+        "guarantee": config.guarantee,
+        "tested_on": EVALUATIONS[config.evaluation],
+        "privacy": privacy_report(core, 0).as_json(),
         "executor": core.federation.executor.choice,
         "signals": contender.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
@@ -157,21 +161,16 @@ def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
 def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     """What a user wants to know when a run has ended."""
     episode, config = episode_of(core, 0), core.federation.config
-    ledger = core.federation.ledgers[0]
     print(f"{contender.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:
         print("The run diverged: its model is no longer finite.")
     if core.judges_server:
         print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
-    print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients' hold-outs")
+    tested = EVALUATIONS[config.evaluation]
+    print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
     if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:
-        print(
-            f"  epsilon            {episode.epsilon_spent:.4g} spent of {ledger.epsilon:g} at delta {config.delta:g} "
-            f"({ledger.accountant}; {episode.epsilon_pld:.4g} by PLD)"
-        )
-    if any(feature.signal_class == "raw" for feature in core.features):
-        print("  The controller saw exact private figures: epsilon holds for the model updates alone.")
+        print(*(f"  {line}" for line in privacy_report(core, 0).lines()), sep="\n")
     print(f"  executor           {core.federation.executor.choice}")
     print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder.parent}")

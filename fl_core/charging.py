@@ -140,17 +140,18 @@ class Charging:
             figures["epsilon_of_updates"] = np.array([self.certified(row) for row in range(runs)])
         return figures
 
-    def certified(self, row: int, uploads: float = 1.0) -> float:
+    def certified(self, row: int, uploads: float = 1.0, delta: float | None = None) -> float:
         """ε that a run's noised updates certify for noise fixed in advance, by exact or Rényi accounting.
 
         Args:
             row: the run.
             uploads: factor on every noise multiplier, 1/√m for whoever sees single uploads of m clients.
+            delta: δ; None takes the run's.
         """
         ledger = self.ledgers[row]
         segments = [(sigma * uploads, rate, steps) for sigma, rate, steps in ledger.segments()]
         accountant = "gdp" if ledger.sampling_rate == 1 else "rdp"
-        return accounting.epsilon(segments, ledger.delta, accountant)
+        return accounting.epsilon(segments, ledger.delta if delta is None else delta, accountant)
 
     def state_dict(self) -> dict[str, Any]:
         """Books as plain JSON values."""

@@ -57,7 +57,7 @@ METHODS: dict[str, Recipe] = {
             source="DP-pFedDSU",
             personalization=Personalization(local="head", adaptation="head", adaptation_work=HEAD_WORK),
             objective=Objective("head-then-body", (AdaptiveNorm(weight=0.2),), head_work=HEAD_WORK),
-            sparsification=Reparameterized(sparsity=0.05, layers=4),
+            sparsification=Reparameterized(sparsity=0.05),
             published=("sparsification.mask_from=step", "mechanism.upload_noise=true", _PARTICIPANTS),
         ),
         Recipe(

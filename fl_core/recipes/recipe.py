@@ -270,7 +270,9 @@ def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
     owners = [owner] if owner else [one for one in _owners(recipe) if name in _fields(recipe, one)]
     if not owners or any(one not in _owners(recipe) or name not in _fields(recipe, one) for one in owners):
         known = [f"{one}.{field}" for one in _owners(recipe) for field in _fields(recipe, one)]
-        raise unknown_name(f"set: option of method '{recipe.name}'", key, [*known, *_SWAPS, "objective", "term"])
+        plain = [] if owner else [one.rpartition(".")[2] for one in known]
+        allowed = {*known, *plain, *_SWAPS, "objective", "term"}
+        raise unknown_name(f"set: option of method '{recipe.name}'", key, allowed)
     require(
         len(owners) == 1,
         f"set names '{key}', which {' and '.join(owners)} all have; write {owners[0]}.{name}.",

@@ -20,6 +20,9 @@ from fl_core.recipes.masks import keep_largest, normalise_per_tensor
 from fl_core.recipes.parts import KnobRange, Part
 from fl_core.recipes.terms import Context
 
+DEFAULT_SPARSE_LAYERS = 4
+"""k in DP-pFedDSU's experiments."""
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -171,7 +174,7 @@ class Reparameterized(Chosen):
     Earlier layers stay dense (eq. 6-8). Where a model has no convolution, the layers before the head take their place.
 
     Attributes:
-        layers: k, how many of the extractor's last convolutions are sparse.
+        layers: k, how many of the extractor's last convolutions are sparse; 0 takes four, or as many as there are.
         mask_from: `broadcast` (from the received model, a function of what is released) or `step` (from the client's
             own weights at every step, Algorithm 1).
         straight_through: whether the gradient ignores the mask; otherwise masked weights have none.
@@ -180,13 +183,13 @@ class Reparameterized(Chosen):
     kind: ClassVar[str] = "reparameterized"
 
     sparsity: float = 0.05
-    layers: int = 4
+    layers: int = 0
     mask_from: str = "broadcast"
     straight_through: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count("sparsification.layers", self.layers)
+        require_count("sparsification.layers", self.layers, least=0)
         if self.mask_from not in ("broadcast", "step"):
             raise unknown_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
 
@@ -216,7 +219,7 @@ class Reparameterized(Chosen):
             f"sparsification.layers is {self.layers}, but model '{model.name}' has {len(candidates)} such layers "
             "before its head.",
         )
-        return tuple(candidates[-self.layers :])
+        return tuple(candidates[-(self.layers or DEFAULT_SPARSE_LAYERS) :])
 
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
         """See the base class."""
