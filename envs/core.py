@@ -64,15 +64,23 @@ class EnvCore:
         history: per run, the figures of every round of the present episode.
     """
 
-    def __init__(self, spec: EnvSpec, overrides: Mapping[str, Any] | None = None, runs: int = 1):
+    def __init__(
+        self, spec: EnvSpec, overrides: Mapping[str, Any] | None = None, runs: int = 1, task: Task | None = None
+    ):
         """Build the task's federation with `runs` rows.
+
+        Args:
+            spec: what is shown and asked.
+            overrides: federation settings that replace the task's.
+            runs: rows of the batch.
+            task: taken in place of the built-in one that the spec names, with the overrides that it has already.
 
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
         require_count("decision_rounds", spec.decision_rounds)
         self.spec = spec
-        self.task = _paid_task(find_task(spec.task, **dict(overrides or {})), spec.signals)
+        self.task = _paid_task(task or find_task(spec.task, **dict(overrides or {})), spec.signals)
         require(
             spec.decision_rounds <= self.task.federation.rounds,
             f"decision_rounds is {spec.decision_rounds}, but a run has {self.task.federation.rounds} rounds only.",

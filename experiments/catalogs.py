@@ -17,6 +17,7 @@ from envs.rewards import REWARDS
 from envs.signals import all_features
 from envs.tasks import TASKS, find_task
 from experiments.contenders import LEARNED
+from experiments.paper_tables import find_table, table_names
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.errors import require, unknown_name
@@ -104,6 +105,14 @@ def _signals() -> Rows:
     yield from ((feature.name, feature.signal_class, feature.summary) for feature in all_features())
 
 
+def _papers() -> Rows:
+    yield ("table", "paper", "where", "what it shows", "datasets", "here?")
+    for table in map(find_table, table_names()):
+        datasets = list(dict.fromkeys(block.dataset for block in table.blocks.values()))
+        here = all(map(dataset_available, datasets))
+        yield (table.name, table.paper, table.where, table.title, ", ".join(datasets), "yes" if here else "no")
+
+
 def _rewards() -> Rows:
     yield ("reward", "what it rewards")
     yield from ((name, reward.summary) for name, reward in REWARDS.items())
@@ -119,6 +128,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "knobs": _knobs,
     "signals": _signals,
     "rewards": _rewards,
+    "papers": _papers,
 }
 
 
@@ -127,17 +137,22 @@ class ListCommand:
     """What there is to choose from."""
 
     what: Annotated[str, tyro.conf.Positional] = ""
-    """One of: tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards."""
+    """One of: tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards, papers."""
 
     def execute(self) -> None:
         """Print the list."""
         require(self.what != "", f"dpilot list needs one of {', '.join(LISTS)}.")
         if self.what not in LISTS:
             raise unknown_name("list", self.what, LISTS)
-        heading, *rows = LISTS[self.what]()
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in heading:
-            table.add_column(name, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        Console(width=None if sys.stdout.isatty() else 120).print(table)
+        print_list(LISTS[self.what]())
+
+
+def print_list(rows: Rows) -> None:
+    """Print rows below their heading, the first of them."""
+    heading, *entries = rows
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in heading:
+        table.add_column(name, overflow="fold")
+    for entry in entries:
+        table.add_row(*entry)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -24,7 +24,8 @@ COMMANDS = {
     "run": "one federated run under one controller",
     "train": "train a controller with PPO",
     "compare": "controllers on held-out instances at the same epsilon",
-    "list": "tasks, methods, controllers, datasets, models, partitions, knobs, signals or rewards",
+    "paper": "a paper's table, run and set beside its printed numbers",
+    "list": "tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards or papers",
 }
 
 
@@ -33,6 +34,7 @@ _CLASSES = {
     "run": "experiments.run:RunCommand",
     "train": "experiments.train:TrainCommand",
     "compare": "experiments.compare:CompareCommand",
+    "paper": "experiments.paper:PaperCommand",
     "list": "experiments.catalogs:ListCommand",
 }
 

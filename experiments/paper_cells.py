@@ -1,0 +1,237 @@
+"""The cells of a paper's table: which run each stands for, and the running of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import shutil
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envs import EnvCore, EnvSpec
+from envs.instances import instance_seeds
+from envs.tasks import Task, find_task
+from experiments.episodes import RowProgress
+from experiments.paper_tables import Block, Layer, PaperTable, merge
+from experiments.privacy_report import privacy_report
+from experiments.tensorboard import RoundWriter
+from fl_core.config import FederationConfig, RunSettings
+from fl_core.data.datasets import dataset_available, dataset_entry
+from fl_core.errors import InputError
+from fl_core.files import write_json
+from fl_core.models import build_model
+from policies.catalog import make_controller, parse_controller
+
+HELD_FIXED = "none"
+"""The controller of a row that names none: nobody sets anything, so that the clip norm stays the table's."""
+SUBSTITUTES = {"fashion-mnist": (1, 28, 28), "mnist5k": (1, 28, 28), "digits": (1, 8, 8)}
+"""Datasets that may take the place of one that is not at hand, best first, and the shape of their images."""
+CLIP_SPAN = 16.0
+"""A controller may choose clip norms from the table's divided by this to the table's times this."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federated run behind a number of a table.
+
+    Attributes:
+        table, block, row, column: where the number is.
+        guarantee: the column of ours that it belongs to.
+        seed: the run's seed.
+        federation: its settings.
+        clip_norm: C, or where a controller starts from.
+        controller: who sets the knobs.
+        substitute_for: the paper's dataset, where another has taken its place; else "".
+        needs: what the run needs and nobody has; then it cannot be run.
+    """
+
+    table: str
+    block: str
+    row: str
+    column: str
+    guarantee: str
+    seed: int
+    federation: FederationConfig
+    clip_norm: float
+    controller: str
+    substitute_for: str = ""
+    needs: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that its result depends on, as JSON-able values."""
+        values = asdict(self.federation) | {"clip_norm": self.clip_norm, "controller": self.controller}
+        # Where it runs and where the data lie make no difference beyond rounding.
+        for name in ("executor", "memory_limit_mib", "device", "data_root"):
+            del values[name]
+        return {name: str(value) if value == math.inf else value for name, value in values.items()}
+
+    @property
+    def key(self) -> str:
+        """Name of its files: equal for equal runs, different for different ones."""
+        usual = asdict(FederationConfig())  # left out, so that a new setting with a default changes no name
+        settings = {name: value for name, value in self.settings.items() if value != usual.get(name)}
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+        words = [self.block, self.row, self.column, self.federation.guarantee, str(self.seed), digest]
+        return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in words)
+
+    def path(self, folder: Path) -> Path:
+        """Its record in a run's folder."""
+        return folder / "cells" / f"{self.key}.json"
+
+    def __str__(self) -> str:
+        return f"{self.block}, {self.row}, {self.column}, {self.guarantee}, seed {self.seed}"
+
+
+def make_cells(table: PaperTable, guarantees: tuple[str, ...], seeds: int, change: Layer) -> list[Cell]:
+    """All cells of a table: whole tables first, seed by seed.
+
+    Args:
+        table: the table.
+        guarantees: what is to be tried.
+        seeds: runs per number; they are held-out instances, the same for every row.
+        change: settings that replace the table's everywhere.
+
+    Raises:
+        InputError: a setting is not allowed.
+    """
+    return [
+        _cell(table, block, (row, column), guarantee, seed, change)
+        for seed in instance_seeds("test", seeds)
+        for block in table.blocks.values()
+        for column in block.columns
+        for guarantee in guarantees
+        for row in block.rows
+    ]
+
+
+def _cell(table: PaperTable, block: Block, place: tuple[str, str], guarantee: str, seed: int, change: Layer) -> Cell:
+    dataset = choose_dataset(block.dataset, str(change.get("dataset", "")))
+    substitute = dataset != block.dataset
+    layers = [*block.layers(*place), {"dataset": dataset}]
+    if substitute:
+        layers += [block.substitute, {"model": fitting_model(str(merge(*layers).get("model", "mlp")), dataset)}]
+    values = merge(*layers, change)
+    own = {name: values.pop(name, default) for name, default in _OWN_DEFAULTS.items()}
+    return Cell(
+        table=table.name,
+        block=block.name,
+        row=place[0],
+        column=place[1],
+        guarantee=guarantee,
+        seed=seed,
+        federation=make_federation(values, guarantee),
+        substitute_for=block.dataset if substitute else "",
+        clip_norm=float(own["clip_norm"]),
+        controller=str(own["controller"]),
+        needs=str(own["needs"]),
+    )
+
+
+_OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED, "needs": ""}
+
+
+def choose_dataset(wanted: str, forced: str = "") -> str:
+    """The dataset to run on: the forced one, the paper's, or the best substitute that is at hand."""
+    if forced:
+        dataset_entry(forced)
+        return forced
+    return next(name for name in (wanted, *SUBSTITUTES) if dataset_available(name))
+
+
+def fitting_model(model: str, dataset: str) -> str:
+    """The model, or where a substitute's images are too small for it, one that is not."""
+    for name in (model, "cnn2"):
+        try:
+            build_model(name, SUBSTITUTES.get(dataset, (3, 32, 32)), 10)
+        except InputError:
+            continue
+        return name
+    return "mlp"
+
+
+def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConfig:
+    """The settings of a run; a method that adds no noise is the same under every guarantee."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the papers' delta: it is told once, with the table
+        config = find_task("digits", **{**values, "guarantee": "as-published"}).federation
+        return replace(config, guarantee=guarantee if config.recipe().private else "sound")
+
+
+def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> None:
+    """Run it and write its record; nothing of it stays where it is interrupted, except TensorBoard's events.
+
+    Args:
+        cell: the run.
+        folder: of the whole table.
+        curves: whether accuracy is measured after every round.
+        progress: told of every round done.
+    """
+    began = time.monotonic()
+    core = cell_core(cell, curves)
+    events = folder / "events" / cell.key
+    shutil.rmtree(events, ignore_errors=True)
+    core.reset([0], [RunSettings(seed=cell.seed)])
+    trained = time.monotonic()
+    with RoundWriter(events) as writer:
+        _play(core, cell, writer, progress)
+    now = time.monotonic()
+    write_json(cell.path(folder), _record(core, cell, now - began, now - trained))
+
+
+def cell_core(cell: Cell, curves: bool = False) -> EnvCore:
+    """The environment of a cell: a task of its own, under the knobs and signals that its controller needs."""
+    spec = parse_controller(cell.controller)
+    low, high = cell.clip_norm / CLIP_SPAN, cell.clip_norm * CLIP_SPAN
+    task = Task(cell.table, str(cell), cell.federation, (low, high), cell.clip_norm)
+    view = EnvSpec(knobs=spec.knobs, signals=spec.signals, reward="final-accuracy", evaluate_every_round=curves)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return EnvCore(view, task=task)
+
+
+def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> None:
+    policy = make_controller(parse_controller(cell.controller), core, cell.clip_norm)
+    state, start = None, np.ones(1, dtype=bool)
+    while not core.finished.all():
+        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
+        core.step(actions)
+        start = np.zeros(1, dtype=bool)
+        writer.round(len(core.history[0]), core.history[0][-1] if core.history[0] else {})
+        progress(1)
+
+
+def _record(core: EnvCore, cell: Cell, seconds: float, training_seconds: float) -> dict[str, Any]:
+    history = core.history[0]
+    last = history[-1] if history else {}
+    uploaded = [one["uplink_bytes"] for one in history if "uplink_bytes" in one]
+    return {
+        "table": cell.table,
+        "block": cell.block,
+        "row": cell.row,
+        "column": cell.column,
+        "seed": cell.seed,
+        "substitute_for": cell.substitute_for,
+        "settings": cell.settings,
+        "rounds": len(history),
+        "diverged": not math.isfinite(last.get("server_norm", 0.0)),
+        "figures": {name: _plain(value) for name, value in last.items()},
+        "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,
+        "privacy": privacy_report(core, 0).as_json(),
+        "history": [{name: _plain(value) for name, value in one.items()} for one in history],
+        "seconds": round(seconds, 3),
+        "seconds_per_round": round(training_seconds / max(1, len(history)), 4),
+        "executor": core.federation.executor.choice,
+    }
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
