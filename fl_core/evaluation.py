@@ -39,14 +39,16 @@ class Evaluation:
         hits, losses = self._executor.score(models, self._index, self._test)
         return {"global_accuracy": hits.mean(-1), "global_loss": losses.mean(-1)}
 
-    def personal(self, models: Tensor, tables: ClientTables) -> dict[str, Tensor]:
+    def personal(self, models: Tensor, tables: ClientTables, mode: str = "") -> dict[str, Tensor]:
         """Figures `[runs]` of each client's model on the client's test samples.
 
         Args:
             models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
             tables: the clients' index tables.
+            mode: what to test on in place of the usual, one of `fl_core.config.EVALUATIONS`.
         """
-        accuracy, loss = self._on_holdouts(models, tables) if self._mode == "holdout" else self._pooled(models, tables)
+        mode = mode or self._mode
+        accuracy, loss = self._on_holdouts(models, tables) if mode == "holdout" else self._pooled(models, tables, mode)
         return {
             "personal_accuracy": accuracy.mean(-1),
             "personal_accuracy_spread": accuracy.std(-1, correction=0),
@@ -70,12 +72,12 @@ class Evaluation:
         )
         return accuracy, loss
 
-    def _pooled(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
+    def _pooled(self, models: Tensor, tables: ClientTables, mode: str) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[runs, clients]` on the pooled test images, all or those of the client's classes."""
         runs, clients, _ = tables.test.shape
         scores = self._executor.score(models.flatten(0, -2), self._index, self._test)
         weights = torch.ones(runs, clients, self._index.shape[1], device=models.device)
-        if self._mode == "classes":
+        if mode == "classes":
             labels = self._test.labels(self._index[0])
             weights = self._holds(tables)[:, :, labels].to(weights.dtype)
             # Of a client's classes none may be among a small subset of test images; it then counts with all of them.

@@ -627,18 +627,22 @@ class Federation:
 
     # ---------------------------------------------------------------- looking at it
 
-    def evaluate(self) -> dict[str, FloatArray]:
-        """Accuracy and loss of every run as it stands, by figure name `[runs]`."""
-        return dict(_to_host(self._evaluate(), np.ones(self.runs, dtype=bool)))
+    def evaluate(self, mode: str = "") -> dict[str, FloatArray]:
+        """Accuracy and loss of every run as it stands, by figure name `[runs]`.
 
-    def _evaluate(self) -> dict[str, Tensor]:
+        Args:
+            mode: what clients' models are tested on, one of `EVALUATIONS`; empty takes the configuration's.
+        """
+        return dict(_to_host(self._evaluate(mode), np.ones(self.runs, dtype=bool)))
+
+    def _evaluate(self, mode: str = "") -> dict[str, Tensor]:
         part = self.recipe.personalization
         own = bool(self.clients) and any(name in self.clients for name in ("local", "own", "added"))
         server = self._viewed(self.server, torch.arange(self.runs, device=self.device))
         models = server
         if own or part.adaptation_phases:
             models = self._client_models().view(self.runs, self.config.clients, -1)
-        return self._evaluation.pooled(server) | self._evaluation.personal(models, self._tables)
+        return self._evaluation.pooled(server) | self._evaluation.personal(models, self._tables, mode)
 
     def _client_models(self) -> Tensor:
         """The models that every client is tested with `[runs * clients, size]`."""
