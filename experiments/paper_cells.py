@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from experiments.episodes import RowProgress
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
 from experiments.tensorboard import RoundWriter
-from fl_core.config import FederationConfig, RunSettings
+from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.errors import InputError
 from fl_core.files import write_json
@@ -180,11 +180,11 @@ def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> N
     events = folder / "events" / cell.key
     shutil.rmtree(events, ignore_errors=True)
     core.reset([0], [RunSettings(seed=cell.seed)])
-    trained = time.monotonic()
     with RoundWriter(events) as writer:
-        _play(core, cell, writer, progress)
-    now = time.monotonic()
-    write_json(cell.path(folder), _record(core, cell, now - began, now - trained))
+        rounds = _play(core, cell, writer, progress)
+    record = _record(core, cell)
+    seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
+    write_json(cell.path(folder), record | seconds)
 
 
 def cell_core(cell: Cell, curves: bool = False) -> EnvCore:
@@ -198,18 +198,28 @@ def cell_core(cell: Cell, curves: bool = False) -> EnvCore:
         return EnvCore(view, task=task)
 
 
-def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> None:
+def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> list[float]:
+    """Let the controller act to the end. Returns the seconds of every round."""
+    seconds = []
     policy = make_controller(parse_controller(cell.controller), core, cell.clip_norm)
     state, start = None, np.ones(1, dtype=bool)
     while not core.finished.all():
+        began = time.monotonic()
         actions, state = policy.predict(core.observe(), state, start, deterministic=True)
         core.step(actions)
         start = np.zeros(1, dtype=bool)
+        seconds.append(time.monotonic() - began)
         writer.round(len(core.history[0]), core.history[0][-1] if core.history[0] else {})
         progress(1)
+    return seconds
 
 
-def _record(core: EnvCore, cell: Cell, seconds: float, training_seconds: float) -> dict[str, Any]:
+def usual_time(rounds: Sequence[float]) -> float:
+    """Median seconds of a round; the last one, which accuracy is measured after, counts only where it is alone."""
+    return float(np.median(rounds[:-1] or rounds))
+
+
+def _record(core: EnvCore, cell: Cell) -> dict[str, Any]:
     history = core.history[0]
     last = history[-1] if history else {}
     uploaded = [one["uplink_bytes"] for one in history if "uplink_bytes" in one]
@@ -224,13 +234,22 @@ def _record(core: EnvCore, cell: Cell, seconds: float, training_seconds: float) 
         "rounds": len(history),
         "diverged": not math.isfinite(last.get("server_norm", 0.0)),
         "figures": {name: _plain(value) for name, value in last.items()},
+        "tests": _tests(core, last),
         "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,
         "privacy": privacy_report(core, 0).as_json(),
         "history": [{name: _plain(value) for name, value in one.items()} for one in history],
-        "seconds": round(seconds, 3),
-        "seconds_per_round": round(training_seconds / max(1, len(history)), 4),
         "executor": core.federation.executor.choice,
     }
+
+
+def _tests(core: EnvCore, last: Mapping[str, float]) -> dict[str, float]:
+    """The clients' final accuracy under every test: what papers mean by it is often left open."""
+    usual = core.federation.config.evaluation
+    measured = {usual: last.get("personal_accuracy", 0.0)}
+    for mode in EVALUATIONS:
+        if mode != usual:
+            measured[mode] = float(core.federation.evaluate(mode)["personal_accuracy"][0])
+    return {mode: measured[mode] for mode in EVALUATIONS}
 
 
 def _plain(value: float) -> float | str:
