@@ -14,7 +14,8 @@ import yaml
 from experiments.catalogs import LISTS, print_list
 from experiments.paper_cells import Cell, make_cells
 from experiments.paper_jobs import run_cells
-from experiments.paper_results import write_results
+from experiments.paper_results import gather, write_data
+from experiments.paper_sheets import print_sheets, write_markdown
 from experiments.paper_tables import Layer, PaperTable, find_table
 from fl_core.errors import require, require_count, unknown_name
 from fl_core.recipes.recipe import GUARANTEES
@@ -65,11 +66,17 @@ class PaperCommand:
         folder = self.folder or self.runs / self._folder_name()
         _announce(table, chosen, folder)
 
-        def report(quiet: bool = True) -> None:
-            write_results(table, make_cells(table, tuple(GUARANTEES), self.seeds, change), folder, quiet)
+        whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)  # with what earlier commands have run
+
+        def report() -> None:
+            results = gather(table, whole, folder)
+            write_data(table, results, folder)
+            write_markdown(table, results, folder)
 
         run_cells(chosen, folder, self.curves, self.jobs, report)
-        report(quiet=False)
+        report()
+        print_sheets(gather(table, whole, folder))
+        print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
 
     def _check(self) -> None:
         require_count("seeds", self.seeds)
