@@ -120,11 +120,8 @@ def _privacy(result: BlockResult) -> Sheet:
                 if phrases:
                     uncovered[f"{row}, {guarantee}"] = "; ".join(phrases)
     remarks = ["sound: ε spent by the ledger; as-published: claimed / certified (by the noise on the updates alone)"]
-    small = [one.at_small_delta for one in result.numbers if one.at_small_delta is not None]
-    if small:
-        remarks.append(
-            f"at δ = 1e-5 the noise on the updates certifies ε between {min(small):.4g} and {max(small):.4g}"
-        )
+    remarks += _span("at δ = 1e-5", [one.at_small_delta for one in result.numbers])
+    remarks += _span("if the server sees single uploads,", [one.uploads_view for one in result.numbers])
     remarks += [f"{who} does not cover {what}" for who, what in uncovered.items()]
     title = f"{result.block.name}: ε at δ = {result.settings.get('delta', 'as set')}"
     return Sheet(title, ("method", "", *result.block.columns), tuple(rows), tuple(remarks))
