@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from experiments.paper_cells import Cell, run_cell
-from experiments.progress import rounds_bar
+from experiments.paper_progress import TableProgress
 from fl_core.errors import InputError
 
 Finished = Callable[[], None]
@@ -36,33 +37,39 @@ def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, fini
     missing = [cell for cell in known.values() if not cell.path(folder).exists()]
     if not missing:
         return
-    if jobs == 1:
-        with rounds_bar(sum(cell.federation.rounds for cell in missing), "cells") as progress:
-            for cell in missing:
-                run_cell(cell, folder, curves, progress)
-                finished()
-    else:
-        _Pool(folder, curves, finished).run(missing, min(jobs, len(missing)))
+    done = [cell for cell in known.values() if cell.path(folder).exists()]
+    with TableProgress(missing, done, folder, min(jobs, len(missing))) as progress:
+        if jobs == 1:
+            _run_here(missing, folder, curves, progress, finished)
+        else:
+            _Pool(folder, curves, progress, finished).run(missing, jobs)
+
+
+def _run_here(cells: Sequence[Cell], folder: Path, curves: bool, progress: TableProgress, finished: Finished) -> None:
+    for cell in cells:
+        progress.started(cell)
+        run_cell(cell, folder, curves, partial(progress.advanced, cell))
+        progress.finished(cell)
+        finished()
 
 
 class _Pool:
     """Processes with one cell each. A process that dies ends the whole table with a sentence, not with a hang."""
 
-    def __init__(self, folder: Path, curves: bool, finished: Finished):
-        self._folder, self._curves, self._finished = folder, curves, finished
+    def __init__(self, folder: Path, curves: bool, progress: TableProgress, finished: Finished):
+        self._folder, self._curves, self._progress, self._finished = folder, curves, progress, finished
         self._running: dict[Connection, tuple[SpawnProcess, Cell]] = {}
 
     def run(self, cells: Sequence[Cell], jobs: int) -> None:
         """Run them all, `jobs` at a time."""
         waiting = list(reversed(cells))
         try:
-            with rounds_bar(sum(cell.federation.rounds for cell in cells), "cells") as progress:
-                while waiting or self._running:
-                    while waiting and len(self._running) < jobs:
-                        self._start(waiting.pop())
-                    for connection in wait(list(self._running)):
-                        assert isinstance(connection, Connection)
-                        self._listen(connection, progress)
+            while waiting or self._running:
+                while waiting and len(self._running) < jobs:
+                    self._start(waiting.pop())
+                for connection in wait(list(self._running)):
+                    assert isinstance(connection, Connection)
+                    self._listen(connection)
         finally:
             for process, _ in self._running.values():
                 process.terminate()
@@ -75,8 +82,9 @@ class _Pool:
         process.start()
         theirs.close()
         self._running[ours] = process, cell
+        self._progress.started(cell)
 
-    def _listen(self, connection: Connection, progress: Callable[[int], None]) -> None:
+    def _listen(self, connection: Connection) -> None:
         process, cell = self._running[connection]
         try:
             message = connection.recv()
@@ -85,11 +93,12 @@ class _Pool:
             del self._running[connection]
             if process.exitcode:
                 raise InputError(f"The process of cell ({cell}) ended with status {process.exitcode}.") from None
+            self._progress.finished(cell)
             self._finished()
             return
         if isinstance(message, str):
             raise InputError(f"Cell ({cell}): {message}")
-        progress(message)
+        self._progress.advanced(cell, message)
 
 
 def _work(cell: Cell, folder: Path, curves: bool, connection: Connection) -> None:
