@@ -22,6 +22,7 @@ from envs.tasks import Task, find_task
 from experiments.episodes import RowProgress
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
+from experiments.run import final_metrics, hyperparameters
 from experiments.tensorboard import RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.data.datasets import dataset_available, dataset_entry
@@ -76,12 +77,13 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Name of its files: equal for equal runs, different for different ones."""
+        """Name of its files: equal for equal runs, wherever a table shows them, and different for different ones."""
         usual = asdict(FederationConfig())  # left out, so that a new setting with a default changes no name
         settings = {name: value for name, value in self.settings.items() if value != usual.get(name)}
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
-        words = [self.block, self.row, self.column, self.federation.guarantee, str(self.seed), digest]
-        return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in words)
+        config = self.federation
+        words = [config.dataset, config.method, f"epsilon={config.epsilon:g}", config.partition, config.guarantee]
+        return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in (*words, str(self.seed), digest))
 
     def path(self, folder: Path) -> Path:
         """Its record in a run's folder."""
@@ -182,6 +184,7 @@ def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> N
     core.reset([0], [RunSettings(seed=cell.seed)])
     with RoundWriter(events) as writer:
         rounds = _play(core, cell, writer, progress)
+        writer.hparams(hyperparameters(core, cell.controller, cell.seed), final_metrics(core, 0))
     record = _record(core, cell)
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
     write_json(cell.path(folder), record | seconds)
@@ -224,12 +227,7 @@ def _record(core: EnvCore, cell: Cell) -> dict[str, Any]:
     last = history[-1] if history else {}
     uploaded = [one["uplink_bytes"] for one in history if "uplink_bytes" in one]
     return {
-        "table": cell.table,
-        "block": cell.block,
-        "row": cell.row,
-        "column": cell.column,
         "seed": cell.seed,
-        "substitute_for": cell.substitute_for,
         "settings": cell.settings,
         "rounds": len(history),
         "diverged": not math.isfinite(last.get("server_norm", 0.0)),

@@ -22,6 +22,7 @@ OVERALL = "all"
 _READ: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
     "personal_accuracy": lambda record: 100 * float(record["figures"].get("personal_accuracy", 0.0)),
     "global_accuracy": lambda record: 100 * float(record["figures"].get("global_accuracy", 0.0)),
+    "personal_share": lambda record: 100 * float(record["figures"].get("personal_share", 0.0)),
     "seconds_per_round": lambda record: float(record["seconds_per_round"]),
 }
 """Measure -> its number in a cell's record."""

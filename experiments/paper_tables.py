@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent / "papers"
 MEASURES = {
     "personal_accuracy": "accuracy of the clients' models in percent, mean over clients",
     "global_accuracy": "accuracy of the server's model in percent",
+    "personal_share": "share of the coordinates that clients kept personal in the last round, in percent",
     "seconds_per_round": "seconds per round, all clients one after another on one machine",
 }
 """What a printed number is."""
