@@ -68,10 +68,12 @@ class Charging:
             effective: of a run, the factor by which the noise that is really there falls short of the claim.
 
         Returns:
-            Noise multipliers `[runs]` by release, and the runs that were refused `[runs]`.
+            Noise multipliers `[runs]` by release (the clip bit only where it is bought), and the runs that were refused
+            `[runs]`.
         """
         runs = len(wanted)
-        noise = {name: np.zeros(runs) for name in RELEASES}
+        buys_bit = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
+        noise = {name: np.zeros(runs) for name in RELEASES if name != CLIP_BIT or buys_bit}
         refused = np.zeros(runs, dtype=bool)
         if not self._recipe.private:
             return noise, refused

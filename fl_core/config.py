@@ -108,6 +108,7 @@ class FederationConfig:
             value = getattr(self, field)
             require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
         self.local_optimizer()
+        self._check_guarantee()
         self.check_epsilon(self.epsilon)
         self._check_telemetry()
         if math.isfinite(self.epsilon):
@@ -128,6 +129,10 @@ class FederationConfig:
         parse_partition(self.partition)
         for field in ("set", "without"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        self.recipe()
+
+    def _check_guarantee(self) -> None:
+        """Refuse a sound run of a method whose edits give something away."""
         recipe = self.recipe()
         if self.guarantee == "sound" and recipe.private:
             uncovered = recipe.uncovered(self.placement, self.sampling == "poisson" and self.sampling_rate < 1)

@@ -244,11 +244,19 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
         spans = [_stretch(model, update, parameters) for update in phase.updates]
         masks = [_step_mask(update, span, work.context) for update, span in zip(phase.updates, spans, strict=True)]
         states = [OptimizerState(work.optimizer) for _ in phase.updates]
+        programs: list[Program] = []
+        context = {name: value for name, value in work.context.items() if name != "teacher"}
+        taught = _teacher_logits(model, work.context, batches, images)
         for step in range(batches.shape[1]):
             inputs, labels = images.read(batches[:, step])
+            if taught is not None:
+                context["teacher_logits"] = taught[:, step]
             works = None if active is None else active[:, step]
-            for update, span, mask, state in zip(phase.updates, spans, masks, states, strict=True):
-                gradient, loss = _program(model, work.view, update, parameters, inputs, labels, work.context)
+            if not programs:
+                sample = (parameters, inputs, labels, context)
+                programs = [_program(model, work.view, update, *sample) for update in phase.updates]
+            for program, span, mask, state in zip(programs, spans, masks, states, strict=True):
+                gradient, loss = program(parameters, inputs, labels, context)
                 if works is None:
                     state.apply_(parameters[:, span], gradient, rate, mask)
                 else:
@@ -259,6 +267,25 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)
+
+
+def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:
+    """Logits of the clients' teachers on all minibatches of a phase `[n, steps, batch, classes]`; None without any.
+
+    A teacher does not change during training, so its logits are taken at once, which costs half of as many steps.
+    """
+    if "teacher" not in context:
+        return None
+    teacher, pieces = context["teacher"], []
+    at_once = max(1, EVALUATION_BATCH // batches.shape[2])
+    for some in batches.split(at_once, dim=1):
+        inputs, _ = images.read(some.flatten(1))
+        if len(teacher) == 1:
+            logits = model.logits_alone(teacher[0], inputs[0]).unsqueeze(0)
+        else:
+            logits = vmap(model.logits)(teacher, inputs)
+        pieces.append(logits.view(*some.shape, -1))
+    return torch.cat(pieces, dim=1)
 
 
 def _stretch(model: Model, update: Update, parameters: Tensor) -> slice:
@@ -291,8 +318,8 @@ def _program(
     images: Tensor,
     labels: Tensor,
     context: dict[str, Tensor],
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the trained stretch `[n, stretch]` and losses `[n]` by the traced program of these shapes."""
+) -> Program:
+    """The traced program of these shapes: gradients of the trained stretch `[n, stretch]` and losses `[n]`."""
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
     network = (model.name, model.shape, model.classes)
     key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes)
@@ -305,7 +332,7 @@ def _program(
         program = make_fx(function)(parameters.clone(), images.clone(), labels.clone(), copies)
         _drop_idle(program)
         _programs[key] = program
-    return _programs[key](parameters, images, labels, context)
+    return _programs[key]
 
 
 def _drop_idle(program: GraphModule) -> None:
@@ -344,7 +371,7 @@ def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> 
     def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
         parameters, support = (vector, None) if view is None else view(model, vector, context)
         logits = forward(parameters, images)
-        return update.loss(Batch(forward, images, labels, logits, vector, support, context))
+        return update.loss(Batch(labels, logits, vector, support, context))
 
     return loss
 

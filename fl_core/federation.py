@@ -233,7 +233,9 @@ class Federation:
         if start.shared is not None:
             update = update * start.shared
         finite = torch.isfinite(torch.linalg.vector_norm(update, dim=-1))  # nor may the norm overflow
-        finite &= torch.isfinite(trained).all(-1)  # a personal part that diverged is no better
+        if self.clients:  # a personal part that diverged is no better
+            finite &= torch.isfinite(torch.linalg.vector_norm(trained, dim=-1))
+            update = torch.where(finite.unsqueeze(-1), update, torch.nan)
         rejected = cohort.scatter((~finite).float()).sum(-1)
         used = (self._tensor(cohort.sizes) - rejected).clamp_min(1)
         figures: dict[str, Any] = self.charging.figures() | {
@@ -242,7 +244,6 @@ class Federation:
             "rejected_updates": rejected,
         }
         if recipe.exchanges:
-            update = torch.where(finite.unsqueeze(-1), update, torch.nan)
             figures |= self._release(cohort, update, trained, start, knobs, noise, ran)
         self._keep(cohort, recipe.personalization.end(model, trained, start), finite)
         if recipe.mechanism.uses_risk:
@@ -385,7 +386,7 @@ class Federation:
         figures["uplink_bytes"] = self._uplink_bytes(cohort, uploaded)
         if "personal" in start.context:
             figures["personal_share"] = self._mean_over(cohort, start.context["personal"].mean(-1))
-        if private and noise[CLIP_BIT].any():
+        if private and CLIP_BIT in noise:
             figures["unclipped_share_noised"] = self._clip_bit(cohorts, released, noise, ran)
         self._advance(cohort, update, released, moved, knobs, ran)
         return figures

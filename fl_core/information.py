@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor
-from torch.func import grad, vmap
+from torch import Tensor, nn
+from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 from fl_core.executors import Images
+from fl_core.layers import Dense
 from fl_core.models import Model
 from fl_core.recipes.objective import cross_entropy
 
@@ -40,7 +43,7 @@ def fisher_information(
     """
     rows, longest = index.shape
     batch = min(FISHER_BATCH, longest)
-    per_row = 8 * batch * (model.size + 2 * model.activations)
+    per_row = 8 * (2 * model.size + batch * (12 * model.activations + model.largest_layer))
     stack = max(1, min(rows, memory_limit // per_row))
     results = []
     for first in range(0, rows, stack):
@@ -62,19 +65,64 @@ def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Te
     network = (model.name, model.shape, model.classes)
     key = (network, images.shape, parameters.device, torch.get_num_threads())
     if key not in _programs:
-
-        def of_sample(vector: Tensor, image: Tensor, label: Tensor) -> Tensor:
-            return cross_entropy(model.logits(vector, image.unsqueeze(0)), label.unsqueeze(0))
-
-        def of_client(vector: Tensor, own: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
-            gradients = vmap(grad(of_sample), (None, 0, 0))(vector, own, truth)
-            summed: Tensor = weights @ gradients.square()
-            return summed
-
         arguments = (parameters.clone(), images.clone(), labels.clone(), counted.clone())
-        _programs[key] = make_fx(vmap(of_client))(*arguments)
+        _programs[key] = make_fx(partial(_squares_by_layer, model))(*arguments)
     squares: Tensor = _programs[key](parameters, images, labels, counted)
     return squares
+
+
+def _squares_by_layer(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+    """One pass forward and back gives every layer's inputs and output gradients of all samples.
+
+    A sample's gradient by a layer's parameters follows from these two alone, so no gradient by a parameter is taken.
+    """
+    shapes = model.output_shapes(images.shape[1])
+    nudges = [torch.zeros(len(parameters), *shape, device=images.device) for shape in shapes]
+
+    def loss(vector: Tensor, own: Tensor, truth: Tensor, added: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        logits, inputs = model.tapped_logits(vector, own, added)
+        return cross_entropy(logits, truth) * len(truth), inputs
+
+    with torch.enable_grad():
+        leaves = [nudge.requires_grad_() for nudge in nudges]
+        losses, inputs = vmap(loss)(parameters.detach(), images, labels, leaves)
+        gradients = torch.autograd.grad(losses.sum(), leaves)
+    pieces = []
+    for layer, entering, leaving in zip(model.parametric_layers, inputs, gradients, strict=True):
+        pieces += _layer_squares(layer, entering.detach(), leaving, counted)
+    return torch.cat(pieces, dim=-1)
+
+
+def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted: Tensor) -> list[Tensor]:
+    """Summed squares of the gradients by weight and bias `[rows, size of each]`.
+
+    Args:
+        layer: a `Dense`, a convolution or a GroupNorm.
+        entering: its inputs `[rows, samples, ...]`.
+        leaving: gradients by its outputs `[rows, samples, ...]`.
+        counted: weight of each sample `[rows, samples]`.
+    """
+    if isinstance(layer, Dense):
+        squares = leaving.square() * counted.unsqueeze(-1)
+        weight = entering.square().transpose(1, 2) @ squares  # (a·g)² = a²·g², one product for all samples
+        return [weight.flatten(1), squares.sum(1)]
+    if isinstance(layer, nn.Conv2d):
+        rows, samples = leaving.shape[:2]
+        assert not isinstance(layer.padding, str)
+        geometry = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        windows = functional.unfold(entering.flatten(0, 1), *geometry)
+        spread = leaving.flatten(0, 1).flatten(2)
+        by_sample = (spread @ windows.transpose(1, 2)).view(rows, samples, -1)
+        found = [(counted.unsqueeze(1) @ by_sample.square()).squeeze(1)]
+        if layer.bias is not None:
+            found.append((counted.unsqueeze(1) @ spread.sum(-1).view(rows, samples, -1).square()).squeeze(1))
+        return found
+    assert isinstance(layer, nn.GroupNorm)
+    grouped = entering.reshape(*entering.shape[:2], layer.num_groups, -1)
+    centred = grouped - grouped.mean(-1, keepdim=True)
+    normal = (centred / (grouped.var(-1, keepdim=True, correction=0) + layer.eps).sqrt()).view_as(entering)
+    gradients = [(leaving * normal).flatten(3).sum(-1), leaving.flatten(3).sum(-1)]
+    return [(counted.unsqueeze(1) @ gradient.square()).squeeze(1) for gradient in gradients]
 
 
 def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, probes: Tensor) -> Tensor:

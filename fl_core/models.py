@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -129,6 +131,50 @@ class Model:
         outputs: Tensor = functional_call(network, self.unflatten(flat), (images,))
         return outputs
 
+    @property
+    def parametric_layers(self) -> list[nn.Module]:
+        """The plain modules behind `layers`."""
+        return [self._module.get_submodule(layer.name) for layer in self.layers]
+
+    @property
+    def largest_layer(self) -> int:
+        """Parameters of the largest layer."""
+        return max(layer.stop - layer.start for layer in self.layers)
+
+    def output_shapes(self, batch: int) -> list[torch.Size]:
+        """Shapes of what each of `layers` puts out for a batch of images."""
+        shapes: dict[str, torch.Size] = {}
+        hooks = {
+            layer.name: lambda _, __, output, name=layer.name: shapes.update({name: output.shape})
+            for layer in self.layers
+        }
+        with _hooked(self._module, hooks), torch.no_grad():
+            self._module(torch.zeros(batch, *self.shape))
+        return [shapes[layer.name] for layer in self.layers]
+
+    def tapped_logits(self, flat: Tensor, images: Tensor, added: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Logits where something is added to each layer's output, and each layer's inputs.
+
+        Args:
+            flat: parameters `[size]`.
+            images: `[batch, channels, height, width]`.
+            added: per entry of `layers`, of the shape in `output_shapes`.
+        """
+        network = self._on_cpu if images.device.type == "cpu" else self._module
+        inputs: dict[str, Tensor] = {}
+
+        def tap(name: str, nudge: Tensor) -> Callable[..., Tensor]:
+            def hook(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                inputs[name] = arguments[0]
+                return output + nudge
+
+            return hook
+
+        hooks = {layer.name: tap(layer.name, nudge) for layer, nudge in zip(self.layers, added, strict=True)}
+        with _hooked(network, hooks):
+            logits: Tensor = functional_call(network, self.unflatten(flat), (images,))
+        return logits, [inputs[layer.name] for layer in self.layers]
+
     def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
         """The same by layers and layouts that are faster on a CPU, but cannot be mapped over stacked clients."""
         if images.device.type != "cpu":
@@ -140,6 +186,17 @@ class Model:
         else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
             outputs = functional_call(self._alone, self.unflatten(flat), (images,))
         return outputs
+
+
+@contextmanager
+def _hooked(module: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Forward hooks on submodules by name, for as long as it lasts."""
+    handles = [module.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _count_activations(module: nn.Module, shape: Shape) -> int:

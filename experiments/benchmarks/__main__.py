@@ -10,8 +10,11 @@ from rich.table import Table
 
 from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
+from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
 from experiments.benchmarks.rounds import rounds_per_second
 from fl_core.config import FederationConfig
+from fl_core.data.datasets import dataset_available
+from fl_core.recipes.catalog import METHODS
 
 
 def main() -> None:
@@ -43,6 +46,21 @@ def main() -> None:
         f"The task digits: {single:.1f} rounds/s alone, {batched:.1f} as 8 rows of one batch "
         f"({batched / single:.2f}x per environment)."
     )
+    _print_method_costs(console)
+
+
+def _print_method_costs(console: Console) -> None:
+    """The cost of every method's round in rounds of dp-fedavg, with its passes and the ratio to stay under."""
+    table = Table(title="A round of each method, in rounds of dp-fedavg (1 = the same cost)", box=box.SIMPLE_HEAD)
+    cases = (("vectorized", "cnn2", "digits", 20), ("sequential", "lenet", "fashion-mnist", 5))
+    present = [case for case in cases if dataset_available(case[2])]
+    for heading in ("method", "gradient passes per step", *(f"{case[0]}, {case[1]}" for case in present), "limit"):
+        table.add_column(heading, justify="left" if heading[0] in "mg" else "right")
+    costs = [alone(method_costs, *case) for case in present]
+    for name, recipe in METHODS.items():
+        ratios = [f"{seconds[name] / seconds[BASE]:.2f}" for seconds in costs]
+        table.add_row(name, recipe.gradient_passes, *ratios, f"{longest_ratio(name):.1f}")
+    console.print(table)
 
 
 if __name__ == "__main__":

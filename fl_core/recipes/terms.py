@@ -20,23 +20,20 @@ Context = Mapping[str, Tensor]
 other parts add. Executors may map a leading client dimension over every entry."""
 
 Forward = Callable[[Tensor, Tensor], Tensor]
-"""Logits `[batch, classes]` from a client's vector and images `[batch, channels, height, width]`."""
+"""Logits `[batch, classes]` from model parameters `[size]` and images `[batch, channels, height, width]`."""
 
 
 class Batch(NamedTuple):
     """A minibatch on its way through the loss.
 
     Attributes:
-        forward: logits from model parameters `[size]` and images.
-        images, labels: `[batch, ...]`.
+        labels: `[batch]`.
         logits: of the client's present vector `[batch, classes]`.
         parameters: the present vector `[size]` (longer where the method adds coordinates).
         support: 1 on the coordinates in use `[size]`, or None where all are.
-        context: the client's tensors.
+        context: the client's tensors; with a `teacher` in it, also its `teacher_logits` `[batch, classes]`.
     """
 
-    forward: Forward
-    images: Tensor
     labels: Tensor
     logits: Tensor
     parameters: Tensor
@@ -166,7 +163,7 @@ class Distillation(Term):
 
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
         """The loss with this term."""
-        teacher = batch.forward(batch.context["teacher"], batch.images).detach()
+        teacher = batch.context["teacher_logits"]
         divergence = classical_divergence(teacher / self.temperature, batch.logits / self.temperature)
         return loss + batch.context["seen"] * self.weight * self.temperature**2 * divergence
 
@@ -198,7 +195,7 @@ class DecoupledDistillation(Term):
 
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
         """The loss with this term."""
-        teacher = batch.forward(batch.context["teacher"], batch.images).detach()
+        teacher = batch.context["teacher_logits"]
         target, others = decoupled_divergences(
             teacher / self.temperature, batch.logits / self.temperature, batch.labels
         )

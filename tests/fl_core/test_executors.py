@@ -14,7 +14,7 @@ from fl_core.rounds import RoundPlan
 
 
 def settings(method: str, **changes) -> FederationConfig:
-    epsilon = float("inf") if method == "fedavg" else 7.5
+    epsilon = 7.5 if METHODS[method].private or not METHODS[method].exchanges else float("inf")
     base = FederationConfig(method=method, epsilon=epsilon, clients=8, rounds=3, partition="dirichlet(0.5)")
     return dataclasses.replace(base, **changes)
 

@@ -1,0 +1,54 @@
+"""What a round of each method costs, in rounds of `dp-fedavg` by the same executor in the same process."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+
+from fl_core.config import FederationConfig
+from fl_core.federation import Federation
+from fl_core.recipes.catalog import METHODS
+from fl_core.rounds import RoundPlan
+
+REPEATS = 5
+BASE = "dp-fedavg"
+LIMITS = {"fedglp-adp": 2.3, "feddpa": 3.2, "blur-lus": 1.3, "dp-fedsam": 2.2, "acdp-pfsd": 1.7}
+"""Ratios to stay under; everything else under `OTHERS`, plus its longer local work."""
+OTHERS = 1.5
+
+
+def longest_ratio(method: str) -> float:
+    """The ratio a method should stay under."""
+    phases = METHODS[method].objective.phases
+    extra = sum(phase.work for phase in phases) - 1
+    return LIMITS.get(method, OTHERS) + extra
+
+
+def method_costs(executor: str, model: str, dataset: str, clients: int, local_epochs: float = 3.0) -> dict[str, float]:
+    """Seconds of processor time of a round of every method: the least of interleaved repeats, after a first one."""
+    warnings.simplefilter("ignore")
+    federations = {}
+    for name, recipe in METHODS.items():
+        config = FederationConfig(
+            dataset=dataset,
+            model=model,
+            method=name,
+            clients=clients,
+            partition="iid",
+            local_epochs=local_epochs,
+            learning_rate=0.05,
+            rounds=100,
+            epsilon=8.0 if recipe.private or not recipe.exchanges else math.inf,
+            executor=executor,
+        )
+        federations[name] = Federation(config)
+        for _ in range(2):  # the second one has teachers and risks to work with
+            federations[name].run_round(RoundPlan.constant(1))
+    best = dict.fromkeys(federations, float("inf"))
+    for _ in range(REPEATS):
+        for name, federation in federations.items():
+            began = time.process_time()
+            federation.run_round(RoundPlan.constant(1))
+            best[name] = min(best[name], time.process_time() - began)
+    return best
