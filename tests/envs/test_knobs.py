@@ -82,7 +82,7 @@ def test_check_refuses_what_is_outside(value: float) -> None:
     ("names", "words"),
     [
         ("clip", "knob 'clip' is unknown; did you mean clip_norm"),
-        ("", "knob '' is unknown; known are clip_norm"),
+        ("", "knob '' is unknown; known are .*clip_norm, .*server_learning_rate"),
         ("clip_norm,clip_norm", "each may be named only once"),
         ("server_learning_rate", "knob 'server_learning_rate' does not exist in method 'dp-fedavg'; it has clip_norm"),
     ],

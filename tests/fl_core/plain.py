@@ -30,6 +30,8 @@ PRIVATE = METHODS[1:4]
 HEAD = 32 * 10 + 10
 """Parameters of the small mlp's last layer: 32 hidden units, 10 classes, biases."""
 BODY = 64 * 32 + 32
+HEAD_WORK = 3
+"""DP-pFedDSU tunes heads for 15 epochs where extractors train for 5."""
 
 
 def config(method: str = "dp-fedavg", **changes: Any) -> FederationConfig:
@@ -130,14 +132,16 @@ class PlainRun:
             return [i for i in range(self.config.clients) if random.random() < self.config.sampling_rate]
         return sorted(random.permutation(self.config.clients)[: round(self.config.sampling_rate * 8)].tolist())
 
-    def train(self, model: np.ndarray, client: int, stream: str, head_only: bool) -> tuple[np.ndarray, float]:
-        """SGD or Adam of one client, with a module."""
+    def train(
+        self, model: np.ndarray, client: int, stream: str, head_only: bool, work: int = 1
+    ) -> tuple[np.ndarray, float]:
+        """SGD or Adam of one client, with a module, for a multiple of the configured work."""
         config, counts = self.config, self.index.train_count
-        steps = config.local_steps
+        steps = config.local_steps * work
         own = steps
         if config.local_epochs:
-            steps = math.ceil(config.local_epochs * int(counts.max()) / config.batch_size)
-            own = math.ceil(config.local_epochs * int(counts[client]) / config.batch_size)
+            steps = math.ceil(config.local_epochs * work * int(counts.max()) / config.batch_size)
+            own = math.ceil(config.local_epochs * work * int(counts[client]) / config.batch_size)
         generator = torch_generator(self.seed, stream, self.round)
         positions = minibatch_positions(counts, steps, config.batch_size, generator)[client, :own]
         network = module(model)
@@ -196,7 +200,7 @@ class PlainRun:
         for client in range(self.config.clients):
             model = self.model_of(client)
             if self.config.method == "dp-fedavg-fb":
-                model, _ = self.train(model, client, "evaluation", head_only=True)
+                model, _ = self.train(model, client, "evaluation", head_only=True, work=HEAD_WORK)
             rows = self.index.test[client][: self.index.test_count[client]]
             personal.append(self._hits(model, self.data.train_images[rows], self.data.train_labels[rows]).mean())
         return {

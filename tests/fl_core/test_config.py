@@ -73,6 +73,8 @@ def test_numbers_out_of_range_or_of_another_kind_are_refused(field, value):
         ("optimizer", "adamm", "adam"),
         ("device", "cuda:0", "cuda"),
         ("partition", "dirichlett(1)", "dirichlet"),
+        ("guarantee", "as published", "as-published"),
+        ("evaluation", "hold-out", "holdout"),
     ],
 )
 def test_unknown_names_come_with_near_ones(field, value, near):
@@ -81,9 +83,23 @@ def test_unknown_names_come_with_near_ones(field, value, near):
     assert near in sentence
 
 
-@pytest.mark.parametrize(
-    "field", ["method", "model", "dataset", "sampling", "placement", "executor", "optimizer", "device", "partition"]
+NAMED = (
+    "method",
+    "model",
+    "dataset",
+    "sampling",
+    "placement",
+    "executor",
+    "optimizer",
+    "device",
+    "partition",
+    "guarantee",
+    "evaluation",
 )
+FREE = ("data_root", "set", "without")
+
+
+@pytest.mark.parametrize("field", NAMED)
 @pytest.mark.parametrize("value", [None, 3, True, ["mlp"], {}, ""])
 def test_names_of_another_type_are_refused(field, value):
     assert field in refusal(FederationConfig, **{field: value})
@@ -98,9 +114,10 @@ def test_partitions_are_read_when_the_object_is_made(partition):
 
 
 def test_every_field_is_either_tested_here_or_free_text():
-    named = {"method", "model", "dataset", "sampling", "placement", "executor", "optimizer", "device", "partition"}
-    assert {field.name for field in fields(FederationConfig)} == named | set(BAD_NUMBERS) | {"data_root"}
-    assert "data_root" in refusal(FederationConfig, data_root=3)
+    assert {field.name for field in fields(FederationConfig)} == set(NAMED) | set(BAD_NUMBERS) | set(FREE)
+    for field in FREE:
+        for value in (3, None, True, ["x"]):
+            assert refusal(FederationConfig, **{field: value}) == f"{field} is {value!r}, but it must be text."
 
 
 def test_what_the_data_cannot_give_is_refused_before_anything_runs():
@@ -216,7 +233,7 @@ ANYTHING = some.one_of(
     some.text(max_size=6),
     some.lists(some.integers(), max_size=1),
 )
-FUZZED = (*BAD_NUMBERS, "method", "model", "dataset", "partition", "placement", "sampling", "optimizer")
+FUZZED = (*BAD_NUMBERS, *(name for name in NAMED if name not in ("device", "executor", "evaluation")), "set", "without")
 
 
 @given(some.fixed_dictionaries({}, optional=dict.fromkeys(FUZZED, ANYTHING)))

@@ -423,12 +423,13 @@ def test_public_figures_are_functions_of_the_plan_and_the_release(method, placem
     cohorts = [[0], [1, 2, 3, 5, 7]]
     released = torch.randn(2410, generator=torch.Generator().manual_seed(0))
 
-    def clip_and_sum(updates, present, clip_norm):
+    def clip_factors(updates, present, clip_norms, blocks):
         within = present & (torch.rand(present.shape) < 0.5)
-        return Clipped(released.repeat(len(present), 1), torch.rand(present.shape) * present, within, present)
+        return Clipped(torch.rand(*present.shape, 1), torch.rand(present.shape) * present, within, present)
 
-    monkeypatch.setattr("fl_core.federation.clip_and_sum", clip_and_sum)
-    monkeypatch.setattr("fl_core.federation.noise_std", lambda *arguments: torch.full((2,), 0.8))
+    monkeypatch.setattr("fl_core.release.clip_factors", clip_factors)
+    monkeypatch.setattr("fl_core.release.scaled_sum", lambda updates, *_: released.repeat(len(updates), 1))
+    monkeypatch.setattr("fl_core.release.noise_std", lambda *arguments: torch.full((2,), 0.8))
     choose_cohorts(monkeypatch, *cohorts)
     federation = Federation(config(method, placement=placement, sampling_rate=0.4), runs=2)
     federation.start([0, 1], [RunSettings(seed=4), RunSettings(seed=4, partition="iid", learning_rate=3.0)])

@@ -24,12 +24,14 @@ def test_sum_equals_a_plain_loop_over_clients():
     updates = torch.randn(2, 5, 7) * 3
     present = torch.tensor([[1, 1, 0, 1, 1], [0, 1, 1, 0, 1]], dtype=torch.bool)
     clip = torch.tensor([1.0, 6.0])
-    total_of, result = clip_and_sum(updates, present, clip)
+    total_of, clipped = clip_and_sum(updates, present, clip)
     for run in range(2):
         total = torch.zeros(7)
         for client in range(5):
+            norm = updates[run, client].norm() if present[run, client] else torch.tensor(0.0)
+            torch.testing.assert_close(clipped.norms[run, client], norm)
+            assert bool(clipped.within[run, client]) == bool(present[run, client] and norm <= clip[run])
             if present[run, client]:
-                norm = updates[run, client].norm()
                 total += updates[run, client] * min(1.0, float(clip[run] / norm))
         torch.testing.assert_close(total_of[run], total)
 
@@ -67,7 +69,7 @@ def test_without_a_clip_norm_updates_are_summed_as_they_are():
 
 
 def test_a_zero_update_stays_zero():
-    total, _ = clip_and_sum(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool), torch.tensor([1.0]))
+    total, result = clip_and_sum(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool), torch.tensor([1.0]))
     assert torch.equal(total, torch.zeros(1, 3))
     assert result.within.all()
 
