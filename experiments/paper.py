@@ -117,13 +117,10 @@ def select(
     for block in blocks:
         if block not in table.blocks:
             raise unknown_name("block", block, table.blocks)
-    rows = {cell.row.lower(): {cell.row.lower()} for cell in cells}
-    for cell in cells:
-        rows.setdefault(cell.federation.method, set()).add(cell.row.lower())
+    names = {name for cell in cells for name in (cell.row, cell.federation.method)}
     for method in methods:
-        if method.lower() not in rows:
-            raise unknown_name(f"method of table '{table.name}'", method, rows)
-    wanted = set().union(*(rows[method.lower()] for method in methods))
+        if not any(_is_method(cell, method) for cell in cells):
+            raise unknown_name(f"methods: row of table '{table.name}'", method, names)
     for column in columns:
         if not any(_matches(table, cell, column) for cell in cells):
             labels = {label for block in table.blocks.values() for label in block.columns}
@@ -132,11 +129,15 @@ def select(
         cell
         for cell in cells
         if (not blocks or cell.block in blocks)
-        and (not methods or cell.row.lower() in wanted)
+        and (not methods or any(_is_method(cell, method) for method in methods))
         and (not columns or any(_matches(table, cell, column) for column in columns))
     ]
     require(bool(chosen), "blocks, methods and cells together match nothing in this table.")
     return chosen
+
+
+def _is_method(cell: Cell, name: str) -> bool:
+    return name.lower() in (cell.row.lower(), cell.federation.method)
 
 
 def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
