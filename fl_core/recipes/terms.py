@@ -79,7 +79,8 @@ class Proximal(Term):
 
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
         """The loss with this term."""
-        return loss + self.weight * (batch.parameters - batch.context["anchor"]).square().sum(-1)
+        anchor = batch.context["anchor"]
+        return loss + self.weight * (batch.parameters[..., : anchor.shape[-1]] - anchor).square().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ class SharedConstraint(Term):
 
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
         """The loss with this term."""
-        change = (batch.parameters - batch.context["start"]) * (1 - batch.context["personal"])
+        change = batch.parameters - batch.context["start"]
+        if "personal" in batch.context:  # else all coordinates are shared, as in the ablation without personalization
+            change = change * (1 - batch.context["personal"])
         return loss + self.weight / 2 * (safe_norm(change) - batch.context["clip_norm"]).abs()
 
 
@@ -140,7 +143,7 @@ class AdaptiveNorm(Term):
         """The loss with this term."""
         change = batch.parameters - batch.context["start"]
         if batch.support is not None:
-            change = change * batch.support
+            change = change[..., : batch.support.shape[-1]] * batch.support
         return loss + self.weight / 2 * (safe_norm(change) - batch.context["clip_norm"]).abs()
 
 
