@@ -22,7 +22,7 @@ def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:
 
 
 def largest(scores: Tensor, counts: Tensor) -> Tensor:
-    """Mask (float) of the `counts` largest entries of each row; of equal ones the first.
+    """Mask (float) of the `counts` largest entries of each row; of equal ones any.
 
     Args:
         scores: `[rows, size]`.
@@ -43,22 +43,14 @@ def kept_count(fraction: Tensor, size: int) -> Tensor:
     return torch.where(fraction > 0, count.clamp_min(1), count).clamp_max(size)
 
 
-def keep_largest(scores: Tensor, fraction: Tensor, among: Tensor | None = None) -> Tensor:
-    """Mask of the largest entries of each row, a fraction of all, or of those that `among` marks.
+def keep_largest(scores: Tensor, fraction: Tensor) -> Tensor:
+    """Mask of the largest entries of each row, a fraction of them.
 
     Args:
         scores: `[rows, size]`.
         fraction: `[rows]` in [0, 1].
-        among: mask `[size]` or `[rows, size]`; the others are not kept.
     """
-    if among is None:
-        return largest(scores, kept_count(fraction, scores.shape[-1]))
-    among = among.expand_as(scores)
-    scores = torch.where(among > 0, scores, -torch.inf)
-    candidates = among.sum(-1)
-    count = torch.round(fraction * candidates).to(torch.int64)
-    count = torch.where(fraction > 0, count.clamp_min(1), count)
-    return largest(scores, torch.minimum(count, candidates.to(torch.int64))) * among
+    return largest(scores, kept_count(fraction, scores.shape[-1]))
 
 
 def grow(mask: Tensor, scores: Tensor, fraction: Tensor, spans: Sequence[Span]) -> Tensor:
