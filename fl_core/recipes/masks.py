@@ -61,14 +61,14 @@ def grow(mask: Tensor, scores: Tensor, fraction: Tensor, spans: Sequence[Span]) 
     Args:
         mask: `[rows, size]`, 1 where personal.
         scores: `[rows, size]`, at least 0.
-        fraction: `[rows]` in [0, 1], wanted share of each span.
+        fraction: `[rows]` in [0, 1], wanted share of each span, rounded to whole coordinates.
         spans: layers.
     """
     grown = mask.clone()
     ranked = torch.where(mask > 0, torch.inf, scores)
     for span in spans:
         size = span.stop - span.start
-        wanted = torch.floor(fraction.to(torch.float64) * size + 1e-6).to(torch.int64)
+        wanted = torch.round(fraction.to(torch.float64) * size).to(torch.int64)
         wanted = torch.maximum(wanted, mask[:, span.slice].sum(-1).to(torch.int64))
         grown[:, span.slice] = largest(ranked[:, span.slice], wanted)
     return grown

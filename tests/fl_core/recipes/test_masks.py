@@ -78,7 +78,7 @@ def test_a_growing_mask_never_shrinks_and_takes_the_largest_of_the_rest_layer_by
         assert set(new[0].tolist()) <= {0.0, 1.0}
         for index, span in enumerate(SPANS):
             size = span.stop - span.start
-            reached[index] = max(reached[index], int(np.floor(fraction * size + 1e-6)))
+            reached[index] = max(reached[index], round(float(np.float32(fraction)) * size))
             own, before = new[0, span.slice].numpy(), mask[0, span.slice].numpy()
             assert own.sum() == reached[index]
             fresh, still = (own == 1) & (before == 0), own == 0
@@ -98,7 +98,7 @@ def test_rows_grow_by_themselves():
 
 @pytest.mark.parametrize("rounds", [3, 7, 20, 40])
 def test_equal_steps_reach_the_limit_without_a_rounding_gap(rounds):
-    """After T rounds of p = β/T a layer has floor(β·size) personal coordinates, whatever floats make of T·p."""
+    """After T rounds of p = β/T a layer has β·size personal coordinates, whatever floats make of T·p."""
     spans, limit = (Span("a", 0, 1000),), 0.3
     mask, grown = torch.zeros(1, 1000), torch.zeros(())
     for index in range(rounds):
