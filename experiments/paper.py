@@ -13,10 +13,11 @@ import yaml
 
 from experiments.catalogs import LISTS, print_list
 from experiments.paper_cells import Cell, make_cells
-from experiments.paper_jobs import run_cells
-from experiments.paper_results import gather, write_data
+from experiments.paper_jobs import distinct, run_cells
+from experiments.paper_results import BlockResult, gather, write_data
 from experiments.paper_sheets import print_sheets, write_markdown
 from experiments.paper_tables import Layer, PaperTable, find_table
+from fl_core.data.datasets import dataset_available
 from fl_core.errors import require, require_count, unknown_name
 from fl_core.recipes.recipe import GUARANTEES
 
@@ -38,7 +39,8 @@ class PaperCommand:
     guarantees: tuple[str, ...] = ("sound", "as-published")
     """What epsilon is to mean: sound, as-published or both."""
     dataset: str = ""
-    """Dataset to run on; empty takes the table's, or one that is at hand in its place."""
+    """Dataset to run on: its blocks alone, or all blocks if the table has none of it; empty takes the table's datasets,
+    or one that is at hand in their place."""
     model: str = ""
     """Model to train; empty takes the table's."""
     rounds: int = 0
@@ -62,21 +64,19 @@ class PaperCommand:
         table, change = find_table(self.name), self._change()
         self._check()
         everything = make_cells(table, self.guarantees, self.seeds, change)
-        chosen = select(table, everything, self.blocks, self.methods, self.cells)
+        chosen = select(table, everything, self._blocks(table), self.methods, self.cells)
         folder = self.folder or self.runs / self._folder_name()
         _announce(table, chosen, folder)
-
         whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)  # with what earlier commands have run
-
-        def report() -> None:
-            results = gather(table, whole, folder)
-            write_data(table, results, folder)
-            write_markdown(table, results, folder)
-
-        run_cells(chosen, folder, self.curves, self.jobs, report)
-        report()
-        print_sheets(gather(table, whole, folder))
+        run_cells(chosen, folder, self.curves, self.jobs, lambda: _write(table, whole, folder))
+        results = _write(table, whole, folder)
+        shown = {cell.block for cell in chosen}
+        print_sheets([result for result in results if result.block.name in shown])
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
+
+    def _blocks(self, table: PaperTable) -> tuple[str, ...]:
+        """The blocks asked for: where none is named, those of the dataset that is, if the table has it."""
+        return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
     def _check(self) -> None:
         require_count("seeds", self.seeds)
@@ -100,6 +100,14 @@ class PaperCommand:
         return "__".join(word for word in words if word)
 
 
+def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
+    """Write what the finished cells come to."""
+    results = gather(table, cells, folder)
+    write_data(table, results, folder)
+    write_markdown(table, results, folder)
+    return results
+
+
 def _pair(text: str, option: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     require(bool(equals and key), f"{option} is '{text}', but it must read KEY=VALUE.")
@@ -117,10 +125,7 @@ def select(
     for block in blocks:
         if block not in table.blocks:
             raise unknown_name("block", block, table.blocks)
-    names = {name for cell in cells for name in (cell.row, cell.federation.method)}
-    for method in methods:
-        if not any(_is_method(cell, method) for cell in cells):
-            raise unknown_name(f"methods: row of table '{table.name}'", method, names)
+    wanted = {place for method in methods for place in _places(table, cells, method)}
     for column in columns:
         if not any(_matches(table, cell, column) for cell in cells):
             labels = {label for block in table.blocks.values() for label in block.columns}
@@ -129,15 +134,21 @@ def select(
         cell
         for cell in cells
         if (not blocks or cell.block in blocks)
-        and (not methods or any(_is_method(cell, method) for method in methods))
+        and (not methods or (cell.row, cell.column) in wanted)
         and (not columns or any(_matches(table, cell, column) for column in columns))
     ]
     require(bool(chosen), "blocks, methods and cells together match nothing in this table.")
     return chosen
 
 
-def _is_method(cell: Cell, name: str) -> bool:
-    return name.lower() in (cell.row.lower(), cell.federation.method)
+def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[str, str]]:
+    """Rows and columns that a name stands for: the row of that label, or else where the method is."""
+    found = [cell for cell in cells if cell.row.lower() == name.lower()]
+    found = found or [cell for cell in cells if cell.federation.method == name]
+    if not found:
+        known = {known for cell in cells for known in (cell.row, cell.federation.method)}
+        raise unknown_name(f"methods: row of table '{table.name}'", name, known)
+    return {(cell.row, cell.column) for cell in found}
 
 
 def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
@@ -160,12 +171,13 @@ def _announce(table: PaperTable, cells: Sequence[Cell], folder: Path) -> None:
     """Say what is about to happen, and what is not as in the paper."""
     print(f"{table.paper}, {table.where}: {table.title}")
     for wanted, (dataset, model) in _substitutes(cells).items():
-        print(f"dataset '{wanted}' is not used: these are runs on {dataset} with model {model} in its place.")
+        why = "is not taken" if dataset_available(wanted) else "is not at hand"
+        print(f"dataset '{wanted}' {why}: these are runs on {dataset} with model {model}, no reproduction.")
     for cell in {(cell.row, cell.column): cell for cell in cells if cell.needs}.values():
         print(f"{cell.row}, {cell.column} is skipped: it needs {cell.needs}, which does not exist yet.")
-    runnable = {cell.key: cell for cell in cells if not cell.needs}
-    missing = sum(not cell.path(folder).exists() for cell in runnable.values())
-    print(f"{len(runnable)} cells, {missing} to run, in {folder}", flush=True)
+    runs = distinct(cells)
+    missing = sum(not cell.path(folder).exists() for cell in runs)
+    print(f"{len(runs)} run{'s' if len(runs) != 1 else ''}, {missing} to do, in {folder}", flush=True)
 
 
 def _substitutes(cells: Sequence[Cell]) -> Mapping[str, tuple[str, str]]:

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def choose_dataset(wanted: str, forced: str = "") -> str:
     return next(name for name in (wanted, *SUBSTITUTES) if dataset_available(name))
 
 
+@lru_cache(maxsize=64)
 def fitting_model(model: str, dataset: str) -> str:
     """The model, or where a substitute's images are too small for it, one that is not."""
     for name in (model, "cnn2"):

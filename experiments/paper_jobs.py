@@ -16,7 +16,7 @@ from experiments.paper_cells import Cell, run_cell
 from experiments.paper_progress import TableProgress
 from fl_core.errors import InputError
 
-Finished = Callable[[], None]
+Finished = Callable[[], object]
 """Told after every cell."""
 
 
@@ -33,11 +33,11 @@ def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, fini
     Raises:
         InputError: a cell cannot be run.
     """
-    known = {cell.key: cell for cell in cells if not cell.needs}
-    missing = [cell for cell in known.values() if not cell.path(folder).exists()]
+    runs = distinct(cells)
+    missing = [cell for cell in runs if not cell.path(folder).exists()]
     if not missing:
         return
-    done = [cell for cell in known.values() if cell.path(folder).exists()]
+    done = [cell for cell in runs if cell.path(folder).exists()]
     with TableProgress(missing, done, folder, min(jobs, len(missing))) as progress:
         if jobs == 1:
             _run_here(missing, folder, curves, progress, finished)
@@ -45,10 +45,22 @@ def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, fini
             _Pool(folder, curves, progress, finished).run(missing, jobs)
 
 
+def distinct(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that can be run, of equal runs the first."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        if not cell.needs:
+            found.setdefault(cell.key, cell)
+    return list(found.values())
+
+
 def _run_here(cells: Sequence[Cell], folder: Path, curves: bool, progress: TableProgress, finished: Finished) -> None:
     for cell in cells:
         progress.started(cell)
-        run_cell(cell, folder, curves, partial(progress.advanced, cell))
+        try:
+            run_cell(cell, folder, curves, partial(progress.advanced, cell))
+        except InputError as error:
+            raise InputError(f"Cell ({cell}): {error}") from error
         progress.finished(cell)
         finished()
 

@@ -137,7 +137,8 @@ def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
     known = [pair for pair in pairs if all(map(math.isfinite, pair))]
     if len({one for one, _ in known}) < 2 or len({other for _, other in known}) < 2:
         return None
-    return float(spearmanr([one for one, _ in known], [other for _, other in known]).statistic)
+    found = float(spearmanr([one for one, _ in known], [other for _, other in known]).statistic)
+    return round(found, 6)  # without the last digits' noise: equal orders are 1
 
 
 def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:

@@ -41,7 +41,7 @@ class Sheet:
 
     def as_rich(self) -> Table:
         """As a table on a terminal."""
-        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for number, name in enumerate(self.heading):
             table.add_column(name, justify="right" if number else "left")
         for row in self.rows:
@@ -228,6 +228,8 @@ def print_sheets(results: Sequence[BlockResult]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)
     for result in results:
         for sheet in sheets(result):
+            console.print(sheet.title, style="bold", highlight=False, markup=False, soft_wrap=True)
             console.print(sheet.as_rich())
             for remark in sheet.remarks:
-                console.print(f"  {remark}", highlight=False, markup=False)
+                console.print(f"  {remark}", highlight=False, markup=False, soft_wrap=True)
+            console.print()

@@ -96,8 +96,8 @@ def merge(*layers: Layer) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            if key in _ADDED and merged.get(key) and value:
-                merged[key] = f"{merged[key]},{value}"
+            if key in _ADDED:
+                merged[key] = ",".join(edits for edits in (merged.get(key), value) if edits)
             else:
                 merged[key] = value
     return merged
