@@ -246,6 +246,8 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
         states = [OptimizerState(work.optimizer) for _ in phase.updates]
         programs: list[Program] = []
         context = {name: value for name, value in work.context.items() if name != "teacher"}
+        if "start" in context:  # an earlier phase's change is not this one's
+            context["start"] = parameters.clone()
         taught = _teacher_logits(model, work.context, batches, images)
         for step in range(batches.shape[1]):
             inputs, labels = images.read(batches[:, step])
@@ -263,7 +265,7 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
                     moved = state.apply_(parameters[:, span].clone(), gradient, rate, mask)
                     parameters[:, span] = torch.where(works.unsqueeze(-1), moved, parameters[:, span])
             if phase.clamped:
-                _clamp_(parameters, work.context)
+                _clamp_(parameters, context)
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)

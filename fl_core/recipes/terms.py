@@ -16,7 +16,7 @@ from torch.nn import functional
 from fl_core.errors import require, require_positive, unknown_name
 
 Context = Mapping[str, Tensor]
-"""One client's tensors of this round: `start` (the vector that training starts from), `clip_norm` `[]`, and what the
+"""One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and what the
 other parts add. Executors may map a leading client dimension over every entry."""
 
 Forward = Callable[[Tensor, Tensor], Tensor]
