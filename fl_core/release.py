@@ -94,6 +94,7 @@ class Releasing:
             uploads = scaled_uploads(self._to_clip(cohorts)[0], clipped, self._blocks)
             uploads = uploads + self._upload_noise(cohorts, draw)
             total = (uploads if weights is None else uploads * weights.unsqueeze(-1)).sum(1)
+            total = self._with_empty_cohorts(total, cohorts, draw)
         else:
             total = exact + self._sum_noise(cohorts, weights, cohorts.participants, draw)
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
@@ -163,6 +164,14 @@ class Releasing:
         spread = self._spread(cohorts)
         noise = noise if spread is None else noise * spread
         return noise if cohorts.uploaded is None else noise * cohorts.uploaded
+
+    def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
+        """Sums of the clients' own noise `[runs, size]`; where there is no client, the server's: silence would tell."""
+        empty = cohorts.participants == 0
+        by_client = cohorts.layer_weights is not None and cohorts.layer_weights.shape[1] > 1
+        if by_client or not bool(empty.any()):
+            return total
+        return torch.where(empty.unsqueeze(-1), self._sum_noise(cohorts, None, cohorts.participants, draw), total)
 
     def _expected_noise(self, cohorts: Cohorts) -> Tensor:
         """Norm that the noise of the sum should have, without a word on who took part `[runs]`."""

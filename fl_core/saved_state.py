@@ -51,13 +51,13 @@ def load(federation: Federation, state: Mapping[str, Any]) -> None:
     for row, pair in enumerate(books):
         federation.charging.open(row, pair)
     federation.rounds = rounds
-    federation.server, federation._last_release = tensors["server"], tensors["last_release"]
+    federation.server, federation.last_release = tensors["server"], tensors["last_release"]
     federation.run_state = {name: tensors[f"run.{name}"] for name in federation.run_state}
     federation.clients = {name: tensors[f"clients.{name}"] for name in federation.clients}
 
 
 def _tensors(federation: Federation) -> dict[str, Tensor]:
-    tensors = {"server": federation.server, "last_release": federation._last_release}
+    tensors = {"server": federation.server, "last_release": federation.last_release}
     tensors |= {f"run.{name}": value for name, value in federation.run_state.items()}
     return tensors | {f"clients.{name}": value for name, value in federation.clients.items()}
 

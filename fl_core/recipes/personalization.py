@@ -14,15 +14,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_positive, unknown_name
+from fl_core.errors import require, require_count, require_positive, unknown_name
 from fl_core.models import Model
 from fl_core.recipes.masks import grow, normalise_per_tensor
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.parts import KnobRange, Part
 
 Tensors = Mapping[str, Tensor]
-Fisher = Callable[[Tensor], Tensor]
-"""Diagonal Fisher information `[rows, size]` of clients' models `[rows, size]` on their own training samples."""
+Fisher = Callable[[Tensor, int], Tensor]
+"""Diagonal Fisher information `[rows, size]` of clients' models `[rows, size]` on so many of their own training samples
+(0: all)."""
 
 TESTS = {
     "start": "the model that the next round would start from",
@@ -263,15 +264,18 @@ class FisherMask(Personalization):
 
     Attributes:
         threshold: τ in [0, 1]; coordinates at or above it are personal.
+        samples: how many of a client's samples the information is measured on, at most; 0 takes all.
     """
 
     kind: ClassVar[str] = "fisher-mask"
 
     tests: str = "trained"
     threshold: float = 0.1
+    samples: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_count("personalization.samples", self.samples, least=0)
         require(
             0 <= self.threshold <= 1,
             f"personalization.threshold is {self.threshold}, but it must lie in [0, 1].",
@@ -287,7 +291,7 @@ class FisherMask(Personalization):
     def begin(self, view: View) -> Start:
         """See the base class."""
         own = view.state["own"]
-        information = normalise_per_tensor(view.fisher(own), view.model.tensors)
+        information = normalise_per_tensor(view.fisher(own, self.samples), view.model.tensors)
         personal = (information >= view.knobs["personal_threshold"].unsqueeze(-1)).to(own.dtype)
         vector = torch.where(personal > 0, own, view.server)
         return Start(vector, vector, {"personal": personal})

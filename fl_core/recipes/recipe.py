@@ -141,6 +141,12 @@ class Recipe:
         return (*found, *self.published_uncovered)
 
     @property
+    def mask_is_common(self) -> bool:
+        """Whether all clients of a run upload the same coordinates, as everybody knows."""
+        own_masks = getattr(self.personalization, "mask_from", "aggregate") != "aggregate"
+        return not own_masks and (self.sparsification.is_public or not self.sparsification.noises_kept_only)
+
+    @property
     def gradient_passes(self) -> str:
         """Passes over a minibatch per local step, and what comes on top, for lists and benchmarks."""
         passes = [str(sum(update.gradient_passes for update in phase.updates)) for phase in self.objective.phases]

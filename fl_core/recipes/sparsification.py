@@ -34,7 +34,7 @@ class Trained:
         parameters: trained models `[rows, size]`.
         context: tensors of the clients' round.
         sparsity: share of coordinates to keep `[rows]`.
-        fisher: Fisher information at models `[rows, size]` on the clients' own samples.
+        fisher: Fisher information at models `[rows, size]` on so many of the clients' own samples (0: all).
     """
 
     model: Model
@@ -42,7 +42,7 @@ class Trained:
     parameters: Tensor
     context: Context
     sparsity: Tensor
-    fisher: Callable[[Tensor], Tensor]
+    fisher: Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,24 @@ class TopWeights(Chosen):
 
 @dataclass(frozen=True)
 class FisherTop(Chosen):
-    """The coordinates with the highest Fisher information, min-max normalised per tensor (ADP-PFL eq. 13-16)."""
+    """The coordinates with the highest Fisher information, min-max normalised per tensor (ADP-PFL eq. 13-16).
+
+    Attributes:
+        samples: how many of a client's samples the information is measured on, at most; 0 takes all.
+    """
 
     kind: ClassVar[str] = "fisher"
 
     sparsity: float = 0.2
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("sparsification.samples", self.samples, least=0)
 
     def kept(self, trained: Trained) -> Tensor | None:
         """See the base class."""
-        information = normalise_per_tensor(trained.fisher(trained.parameters), trained.model.tensors)
+        information = normalise_per_tensor(trained.fisher(trained.parameters, self.samples), trained.model.tensors)
         return keep_largest(information, trained.sparsity)
 
 

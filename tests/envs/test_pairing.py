@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import fl_core.federation
+import fl_core.round
 from envs import DPilotEnv
-from fl_core.federation import Federation
+from fl_core.round import Round
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 
@@ -20,8 +21,8 @@ from tests.envs.conftest import PLAIN, make_env, play, random_actions
 def recorded_draws() -> Iterator[dict[str, list[Any]]]:
     """Cohorts, minibatches and noise that a federation draws, in order."""
     draws: dict[str, list[Any]] = {"cohort": [], "batches": [], "noise": []}
-    draw_cohort, draw_batches = fl_core.federation.draw_cohort, fl_core.federation.draw_batches
-    draw_noise = Federation._draw_noise
+    draw_cohort, draw_batches = fl_core.round.draw_cohort, fl_core.federation.draw_batches
+    draw_noise = Round._draw
 
     def cohort(*args: Any, **kwargs: Any) -> Any:
         drawn = draw_cohort(*args, **kwargs)
@@ -34,15 +35,15 @@ def recorded_draws() -> Iterator[dict[str, list[Any]]]:
         draws["batches"].append(torch.cat([phase.flatten() for phase in phases]))
         return drawn
 
-    def noise(self: Federation, *args: Any, **kwargs: Any) -> Any:
+    def noise(self: Round, *args: Any, **kwargs: Any) -> Any:
         drawn = draw_noise(self, *args, **kwargs)
         draws["noise"].append(drawn.clone())
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fl_core.federation, "draw_cohort", cohort)
+        patch.setattr(fl_core.round, "draw_cohort", cohort)
         patch.setattr(fl_core.federation, "draw_batches", batches)
-        patch.setattr(Federation, "_draw_noise", noise)
+        patch.setattr(Round, "_draw", noise)
         yield draws
 
 

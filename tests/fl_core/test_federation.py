@@ -184,8 +184,8 @@ def test_a_client_passes_over_its_samples_once_per_local_epoch():
     federation.run_round(plan())
     (work,) = stub.calls
     for client in range(8):
-        count = int(federation._tables.train_count[0, client])
-        own = federation._tables.train[0, client, :count]
+        count = int(federation.tables.train_count[0, client])
+        own = federation.tables.train[0, client, :count]
         walked = work.batches[0][client][work.active[0][client]].flatten()
         assert len(walked) == 4 * math.ceil(count / 4)
         assert sorted(walked[:count].tolist()) == sorted(own.tolist())
