@@ -29,7 +29,9 @@ from fl_core.local_data import ClientTables, draw_batches, phase_steps
 from fl_core.memory import keep_freed_memory
 from fl_core.models import build_model
 from fl_core.privacy.ledger import Ledger
+from fl_core.recipes.mechanism import layer_weights
 from fl_core.recipes.objective import Phase
+from fl_core.recipes.sparsification import Reparameterized
 from fl_core.release import Releasing
 from fl_core.round import Round
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
@@ -136,6 +138,8 @@ class Federation:
             state |= recipe.mechanism.initial_state(self.model, server)
         if recipe.mechanism.uses_risk:
             state["risk_reference"] = torch.zeros((), device=self.device)
+        if isinstance(recipe.sparsification, Reparameterized) and recipe.sparsification.is_public:
+            state["sparsity"] = torch.tensor(recipe.sparsification.sparsity, device=self.device)  # of the last round
         return state
 
     def _initial_client_state(self, server: Tensor) -> dict[str, Tensor]:
@@ -204,7 +208,9 @@ class Federation:
             require(fits, f"active is {active}, but it needs True or False for each of {self.runs} runs.")
             wanted = wanted & active
         # Before any data is touched; a refused run stays as it is.
-        noise, refused = self.charging.charge(plan, wanted, self.rounds, self._effective_factor)
+        noise, refused = self.charging.charge(
+            plan, wanted, self.rounds, lambda row: self._effective_factor(row, "layer_weights" in plan.settings)
+        )
         ran = wanted & ~refused
         try:
             figures = Round(self, plan, noise, ran).run()
@@ -288,16 +294,23 @@ class Federation:
         public = self.public_mask(knobs)
         return mask if public is None else mask * public
 
-    def _effective_factor(self, row: int) -> float:
-        """Of a run's next round, the part of the claimed noise multiplier that its real noise certifies."""
+    def _effective_factor(self, row: int, same_layers: bool) -> float:
+        """Of a run's next round, the part of the claimed noise multiplier that its real noise certifies.
+
+        Args:
+            row: the run.
+            same_layers: whether the plan gives all clients the same layer weights.
+        """
         ran = np.zeros(self.runs, dtype=bool)
         ran[row] = True
         cohort = draw_cohort(self.config, self.seeds, self.rounds, ran, self.device)
         samples = self.tables.train_count[cohort.run, cohort.client].to(torch.float32)
-        uploaded = None
+        uploaded = weights = None
         if "personal" in self.clients:
             uploaded = 1 - self.clients["personal"][cohort.run, cohort.client]
-        return self.releasing.effective_factor(samples, uploaded)
+        if "log_odds" in self.clients and not same_layers:
+            weights = layer_weights(self.clients["log_odds"][cohort.run, cohort.client])
+        return self.releasing.effective_factor(samples, uploaded, weights)
 
     # ---------------------------------------------------------------- looking at it
 
@@ -341,21 +354,19 @@ class Federation:
 
     def _test_context(self, run: Tensor) -> dict[str, Tensor]:
         """The mask that forward passes run under, if the method has a public one."""
-        if self.recipe.sparsification.kind != "reparameterized":
+        if "sparsity" not in self.run_state:
             return {}
-        support = self.public_mask(self.knob_values(RoundPlan.constant(self.runs)))
+        support = self.public_mask({"sparsity": self.run_state["sparsity"]})
         return {} if support is None else {"support": support[run]}
 
     def _viewed(self, vectors: Tensor, run: Tensor) -> Tensor:
         """The model parameters `[rows, size]` of vectors, under the mask of their runs."""
         part, sparsification = self.recipe.personalization, self.recipe.sparsification
-        if vectors.shape[-1] > self.model.size:
-            vectors = part.parameters(self.model, vectors)
-        if sparsification.kind != "reparameterized":
-            return vectors
-        context = self._test_context(run)
-        masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
-        return masked
+        if sparsification.kind == "reparameterized":
+            context = self._test_context(run)
+            masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
+            return masked
+        return part.parameters(self.model, vectors)
 
     def _tensor(self, values: Any) -> Tensor:
         return torch.as_tensor(np.asarray(values, dtype=np.float32)).to(self.device)

@@ -149,8 +149,15 @@ class Releasing:
             std = std * (weights.square().sum(-1) / participants.clamp_min(1)).sqrt()
         noise = std.unsqueeze(-1) * draw(False)
         spread, support = self._spread(cohorts), self._public_support(cohorts)
-        noise = noise if spread is None else noise * spread.squeeze(1)
+        if spread is not None:
+            noise = noise * (self._mean_spread(spread, cohorts) if spread.shape[1] > 1 else spread.squeeze(1))
         return noise if support is None else noise * support
+
+    @staticmethod
+    def _mean_spread(spread: Tensor, cohorts: Cohorts) -> Tensor:
+        """What clients of different layer weights would add up to between them `[runs, size]`."""
+        squares = spread.square() * cohorts.present.unsqueeze(-1)
+        return (squares.sum(1) / cohorts.participants.clamp_min(1).unsqueeze(-1)).sqrt()
 
     def _upload_noise(self, cohorts: Cohorts, draw: Draw) -> Tensor:
         """Every client's own noise `[runs, width, size]`, on what it uploads."""
@@ -168,8 +175,7 @@ class Releasing:
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
         """Sums of the clients' own noise `[runs, size]`; where there is no client, the server's: silence would tell."""
         empty = cohorts.participants == 0
-        by_client = cohorts.layer_weights is not None and cohorts.layer_weights.shape[1] > 1
-        if by_client or not bool(empty.any()):
+        if not bool(empty.any()):
             return total
         return torch.where(empty.unsqueeze(-1), self._sum_noise(cohorts, None, cohorts.participants, draw), total)
 
@@ -195,32 +201,41 @@ class Releasing:
         present = cohorts.present.to(cohorts.uploaded.dtype).unsqueeze(-1)
         return (cohorts.uploaded * present).sum(1)
 
-    def effective_factor(self, samples: Tensor, uploaded: Tensor | None) -> float:
+    def effective_factor(self, samples: Tensor, uploaded: Tensor | None, layer_weights: Tensor | None) -> float:
         """By what part the real noise of one run's cohort falls short of Cσ/m against the mean (METHODS, 1 to 3).
 
-        σ·√(Σw²)/(√m·max w) for weights w, σ·√(k/m) where only k clients noise a coordinate, and the length that a clip
-        per coordinate lets through.
+        σ·√(Σw²)/(√m·max w) for weights w, σ·√(k/m) where only k clients noise a coordinate, less where their layer
+        weights differ, and the length that a clip per coordinate lets through.
 
         Args:
             samples: training samples of its clients `[clients]`.
-            uploaded: what each uploads `[clients or 1, size]`; None for everything.
+            uploaded: what each uploads `[clients, size]`; None for everything.
+            layer_weights: squared share of C of each layer `[clients, layers]`; None where all clients have the same.
         """
-        recipe, count = self._recipe, max(1, len(samples))
-        present = torch.ones(1, len(samples), dtype=torch.bool, device=samples.device)
-        weights = recipe.aggregation.client_weights(samples.unsqueeze(0), present).squeeze(0)
         factor = 1.0
-        if len(samples):
-            squares = weights.square()
-            if recipe.mechanism.upload_noise and uploaded is not None and len(uploaded) == len(samples):
-                shared = (uploaded * squares.unsqueeze(-1)).sum(0)
-                least = shared[uploaded.sum(0) > 0]
-                total = float(least.min()) if len(least) else float(squares.sum())
-            elif recipe.mechanism.upload_noise and recipe.sparsification.uncovered:
-                total = float(squares.min())  # some coordinate may be kept by a single client
-            else:
-                total = float(squares.sum())
-            factor = math.sqrt(total / count) / float(weights.max())
-        if recipe.mechanism.clip == "coordinates":
-            count = recipe.mechanism.clamp_count
+        if len(samples) and self._config.placement != "local":  # there every upload has noise enough of its own
+            factor = 1 / math.sqrt(float(self._precisions(samples, uploaded, layer_weights).max()))
+        if self._recipe.mechanism.clip == "coordinates":
+            count = self._recipe.mechanism.clamp_count
             factor *= math.sqrt((self._config.cohort if count == -1 else count) / self._model.size)
         return factor
+
+    def _precisions(self, samples: Tensor, uploaded: Tensor | None, layer_weights: Tensor | None) -> Tensor:
+        """Squared distance by which each client moves the sum, in units of the noise and of 1/σ² `[clients]`."""
+        recipe, clients, blocks = self._recipe, len(samples), len(self._blocks)
+        present = torch.ones(1, clients, dtype=torch.bool, device=samples.device)
+        squares = recipe.aggregation.client_weights(samples.unsqueeze(0), present).squeeze(0).square()
+        if recipe.mechanism.upload_noise and recipe.sparsification.uncovered:
+            return torch.full_like(squares, clients)  # some coordinate may be kept, and noised, by a single client
+        if layer_weights is None:
+            layer_weights = torch.full((clients, blocks), 1 / blocks, device=samples.device)
+        precisions = torch.zeros_like(squares)
+        for index, block in enumerate(self._blocks):
+            noise = squares * blocks * layer_weights[:, index] / clients
+            by_coordinate = noise.sum().unsqueeze(0)
+            if uploaded is not None and recipe.mechanism.upload_noise:
+                by_coordinate = noise @ uploaded[:, block]
+                by_coordinate = by_coordinate[uploaded[:, block].sum(0) > 0]
+            if len(by_coordinate):
+                precisions += squares * layer_weights[:, index] / by_coordinate.min()
+        return precisions

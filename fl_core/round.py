@@ -252,6 +252,8 @@ class Round:
         )
         if "log_odds" in federation.run_state:
             state |= recipe.mechanism.next_state(model, federation.run_state, released.total)
+        if "sparsity" in federation.run_state:
+            state["sparsity"] = self.knobs["sparsity"]
         for name, value in state.items():
             federation.run_state[name] = torch.where(match(ran, value), value, federation.run_state[name])
         federation.server = torch.where(ran.unsqueeze(-1), moved, federation.server)

@@ -81,7 +81,9 @@ def _read_plain(federation: Federation, plain: Mapping[str, Any]) -> tuple[list[
         ledger.load_state_dict(saved)
         if claim is not None:
             claim.load_state_dict(claimed)
-        _check_round(federation, rounds, ledger)
+        for book in (ledger, claim):
+            if book is not None:
+                _check_round(federation, rounds, book)
     return settings, books, np.array(plain["rounds"], dtype=np.int64)
 
 

@@ -196,7 +196,9 @@ class AdditiveHead(Personalization):
         return False
 
     def parameters(self, model: Model, vector: Tensor) -> Tensor:
-        """See the base class."""
+        """See the base class; a vector without an addition is the shared model."""
+        if vector.shape[-1] == model.size:
+            return vector
         head = vector[..., model.head.slice] + vector[..., model.size :]
         return torch.cat([vector[..., : model.head.start], head], dim=-1)
 

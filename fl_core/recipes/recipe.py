@@ -136,7 +136,7 @@ class Recipe:
         found = [phrase for part in self.parts.values() for phrase in part.uncovered]
         if getattr(self.personalization, "mask_from", "") == "uploads" and placement != "local":
             found.append("masks built from each client's own upload, which carries 1/m of the noise variance")
-        if self.aggregation.divide_by == "participants" and cohort_varies:
+        if self.aggregation.divide_by != "expected" and cohort_varies:
             found.append("the number of participants, by the divisor")
         return (*found, *self.published_uncovered)
 
@@ -270,7 +270,10 @@ def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
             raise unknown_name("objective", value, SCHEDULES)
         return replace(recipe, objective=replace(recipe.objective, schedule=value))
     if key == "term":
-        terms = (*recipe.objective.terms, find_term(value))
+        term = find_term(value)
+        present = any(one.kind == term.kind for one in recipe.objective.terms)
+        require(not present, f"set adds the loss term '{value}', but method '{recipe.name}' has it already.")
+        terms = (*recipe.objective.terms, term)
         return replace(recipe, objective=replace(recipe.objective, terms=terms))
     owner, _, name = key.rpartition(".")
     owners = [owner] if owner else [one for one in _owners(recipe) if name in _fields(recipe, one)]

@@ -280,7 +280,7 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
 def test_no_draw_is_used_twice(monkeypatch):
     """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
     asked = []
-    for module in ("fl_core.federation", "fl_core.local_data"):
+    for module in ("fl_core.federation", "fl_core.round", "fl_core.local_data"):
 
         def recorded(seed, stream, round_index=0, device="cpu"):
             asked.append((seed, stream, round_index))

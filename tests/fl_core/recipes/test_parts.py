@@ -14,7 +14,7 @@ from fl_core.models import build_model
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import Mechanism, layer_norms, layer_weights, moved_log_odds
 from fl_core.recipes.objective import Objective
-from fl_core.recipes.personalization import GrowingMask, Personalization
+from fl_core.recipes.personalization import FisherMask, GrowingMask, Personalization
 from fl_core.recipes.recipe import View
 from fl_core.recipes.sparsification import (
     FisherTop,
@@ -47,7 +47,9 @@ def largest_of(scores, count: int) -> np.ndarray:
 
 def trained(fisher=None, sparsity=(0.1, 0.5), context=None) -> Trained:
     update, parameters = draw(2, MLP.size, seed=1), draw(2, MLP.size, seed=2)
-    return Trained(MLP, update, parameters, context or {}, torch.tensor(sparsity), fisher or (lambda models: models))
+    return Trained(
+        MLP, update, parameters, context or {}, torch.tensor(sparsity), fisher or (lambda models, samples: models)
+    )
 
 
 def test_top_k_keeps_the_largest_changes_and_top_weights_the_largest_weights():
@@ -65,13 +67,14 @@ def test_fisher_information_is_compared_globally_after_it_is_stretched_per_tenso
     information[:, MLP.tensors[0].slice] *= 1e-6  # a quiet tensor has its say all the same
     asked = []
 
-    def fisher(models):
-        asked.append(models)
+    def fisher(models, samples):
+        asked.append((models, samples))
         return information
 
     work = trained(fisher)
-    kept = FisherTop().kept(work)
-    assert torch.equal(asked[0], work.parameters)
+    kept = FisherTop(samples=40).kept(work)
+    assert torch.equal(asked[0][0], work.parameters)
+    assert asked[0][1] == 40
     for row, share in enumerate((0.1, 0.5)):
         stretched = np.concatenate(
             [
@@ -346,6 +349,9 @@ def test_sharpness_and_clamps_belong_to_what_is_exchanged(schedule):
         (lambda: Aggregation(weights="datas"), "aggregation.weights 'datas' is unknown; did you mean data"),
         (lambda: TopK(sparsity=0.0), "sparsification.sparsity is 0.0"),
         (lambda: TopK(sparsity=1.1), "sparsification.sparsity is 1.1"),
+        (lambda: FisherTop(samples=-1), "sparsification.samples is -1"),
+        (lambda: FisherMask(samples=-1), "personalization.samples is -1"),
+        (lambda: FisherMask(threshold=1.1), "personalization.threshold is 1.1"),
         (lambda: Reparameterized(layers=-1), "sparsification.layers is -1"),
         (lambda: Reparameterized(mask_from="steps"), "sparsification.mask_from 'steps' is unknown; did you mean step"),
         (lambda: Reparameterized(layers=3).sparse_layers(CNN), "layers is 3, but model 'cnn2' has 2 such layers"),
