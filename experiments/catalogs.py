@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import tyro
 from rich import box
@@ -38,18 +38,33 @@ def _tasks() -> Rows:
 
 
 def _methods() -> Rows:
-    yield ("method", "what it does", "source", "parts", "knobs", "releases: sound", "as published, uncovered")
+    yield ("method", "what it is")
     for recipe in METHODS.values():
         published = recipe.in_mode("as-published")
-        yield (
-            recipe.name,
-            recipe.summary,
-            recipe.source,
-            "\n".join(_parts(recipe)),
-            ", ".join(knob.name for knob in recipe.knobs) or "none",
-            ", ".join(recipe.releases) or ("raw updates" if recipe.exchanges else "nothing"),
-            "; ".join(published.uncovered("distributed", False)) or "nothing",
-        )
+        lines = {
+            "parts": ", ".join(_parts(recipe)),
+            "options": ", ".join(_options(recipe)) or "none",
+            "knobs": ", ".join(knob.name for knob in recipe.knobs) or "none",
+            "releases": ", ".join(recipe.releases) or ("updates without noise" if recipe.exchanges else "nothing"),
+        }
+        if recipe.private:
+            lines["as published"] = "; ".join(recipe.published) or "the same"
+            lines["then uncovered"] = "; ".join(published.uncovered("distributed", False)) or "nothing"
+        details = [f"{name}: {text}" for name, text in lines.items()]
+        yield (recipe.name, "\n".join([f"{recipe.summary} ({recipe.source})", *details, ""]))
+
+
+def _options(recipe: Recipe) -> Iterable[str]:
+    """What `--set` can change about the parts that are not neutral, with the recipe's values."""
+    named: list[tuple[str, Any]] = [("personalization", recipe.personalization)]
+    if recipe.sparsification.kind != "none":
+        named.append(("sparsification", recipe.sparsification))
+    named += [(term.kind, term) for term in recipe.objective.terms]
+    for owner, part in named:
+        for field in fields(part):
+            value, neutral = getattr(part, field.name), getattr(Personalization(), field.name, None)
+            if owner != "personalization" or value != neutral:
+                yield f"{owner}.{field.name}={value}"
 
 
 def _parts(recipe: Recipe) -> Iterable[str]:
