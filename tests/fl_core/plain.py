@@ -21,6 +21,7 @@ from fl_core.data.clients import client_index, minibatch_positions
 from fl_core.data.datasets import load_dataset
 from fl_core.executors import LocalWork
 from fl_core.federation import Federation
+from fl_core.recipes.catalog import find_method
 from fl_core.rounds import FIGURES, RoundPlan
 from fl_core.streams import numpy_generator, torch_generator
 
@@ -36,9 +37,10 @@ HEAD_WORK = 3
 
 def config(method: str = "dp-fedavg", **changes: Any) -> FederationConfig:
     """Eight clients of very different sizes on the digits, a small mlp, three rounds."""
+    recipe = find_method(method)
     base = FederationConfig(
         method=method,
-        epsilon=math.inf if method == "fedavg" else 7.5,
+        epsilon=math.inf if recipe.exchanges and not recipe.private else 7.5,
         clients=8,
         rounds=3,
         partition="dirichlet(0.3)",
