@@ -18,6 +18,7 @@ from envs import make_core
 from envs.instances import instance_seeds
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, Settings, play
+from experiments.privacy_report import uncovered_releases
 from experiments.progress import rounds_bar
 from experiments.report import table, write_report
 from experiments.results import Comparison, ControllerResult
@@ -116,6 +117,8 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         command=command,
         controllers=tuple(results),
         judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
+        guarantee=config.guarantee,
+        uncovered=uncovered_releases(config),
     )
 
 

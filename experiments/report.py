@@ -152,6 +152,12 @@ def _privacy_words(comparison: Comparison) -> list[str]:
         f"(ε, δ) = ({comparison.epsilon:g}, {delta_text(comparison.delta)}) protects a whole client, that is all of "
         f"its data, under add/remove adjacency, counted by {comparison.accountant}."
     )
+    if comparison.guarantee == "as-published":
+        given = "; ".join(comparison.uncovered) or "nothing beyond the updates"
+        unit = (
+            f"As published: ε = {comparison.epsilon:g} at δ = {delta_text(comparison.delta)} is what the paper's own "
+            f"accounting claims ({comparison.accountant}), not what is certified. Uncovered: {given}."
+        )
     joint = "A client's personal model never leaves it, so personal accuracy is covered in the joint (billboard) sense."
     claim = (
         "What is promised is ε by the ledger, which holds however the controller chose. ε by PLD is recomputed from "

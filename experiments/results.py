@@ -191,6 +191,10 @@ class Comparison:
     controllers: tuple[ControllerResult, ...]
     judged_by: str = "global_accuracy"
     """Figure that decides: global_accuracy, or personal_accuracy where the server's model is not complete."""
+    guarantee: str = "sound"
+    """Whether ε is certified (sound) or what the method's paper claims (as-published)."""
+    uncovered: tuple[str, ...] = ()
+    """What the runs give away without noise."""
 
     def __post_init__(self) -> None:
         where = "The comparison"
@@ -227,6 +231,7 @@ class Comparison:
         """The inverse of `to_json`; `InputError` for anything else."""
         values = _fields(cls, data, "A comparison")
         values["controllers"] = _tuple(values["controllers"], "controllers", ControllerResult.from_json)
+        values["uncovered"] = _tuple(values.get("uncovered", ()), "uncovered", lambda value: value)
         return cls(**values)
 
     def write(self, path: Path) -> None:
