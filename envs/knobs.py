@@ -19,23 +19,11 @@ PER_LAYER = "."
 
 
 @dataclass(frozen=True)
-class Knob:
-    """A setting that a controller chooses for each round.
+class Knob(KnobRange):
+    """A setting that a controller chooses for each round: a method's, in the range that a task gives it.
 
-    Attributes:
-        name: field of the round plan.
-        low, high: range of its values.
-        default: value taken where a controller does not set it, or sets nonsense.
-        scale: `log` or `linear`, how the action coordinate spans the range.
-        summary: what it does.
+    Its default stands in where a controller does not set it, or sets nonsense.
     """
-
-    name: str
-    low: float
-    high: float
-    default: float
-    scale: str
-    summary: str
 
     def decode(self, coordinate: FloatArray) -> FloatArray:
         """Values of action coordinates; beyond [-1, 1] they saturate, and NaN means the default."""

@@ -89,23 +89,13 @@ class GaussianFilter:
 
 
 @dataclass(frozen=True)
-class ClaimedGaussian:
-    """At q = 1, in units of μ² = 1/σ², but converted to ε as the papers do: through Opacus' Rényi orders.
+class ClaimedGaussian(GaussianFilter):
+    """At q = 1, in the same unit, but converted to ε as the papers do: through Opacus' Rényi orders.
 
     Valid, and looser than the Gaussian filter.
     """
 
-    delta: float
-    budget: float
     name: str = "RDP by Opacus' orders"
-
-    def cost(self, noise_multiplier: float) -> float:
-        """As in `Filter`."""
-        return curves.precision(noise_multiplier)
-
-    def noise_multiplier(self, cost: float) -> float:
-        """As in `Filter`."""
-        return 1 / math.sqrt(cost) if cost > 0 else math.inf
 
     def epsilon(self, spent: float) -> float:
         """As in `Filter`."""
