@@ -11,16 +11,17 @@ VALUE = 4.0
 """Bytes of a float32."""
 
 
-def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor) -> Tensor:
+def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tensor) -> Tensor:
     """Bytes of each client's upload `[rows]`: its values, and what tells the server which they are.
 
-    Where noise covers coordinates that a private choice left out, all of them are sent. A mask that the server does not
-    know costs a bit per parameter (FedGLP-ADP eq. 20), or 4 bytes per position where that is less.
+    Where a client's noise covers coordinates that its private choice left out, all of them are sent. A mask that the
+    server does not know costs a bit per parameter (FedGLP-ADP eq. 20), or 4 bytes per position where that is less.
 
     Args:
         recipe: the method.
         placement: who adds the noise.
         uploaded: mask of what each client uploads `[rows, size]`.
+        shared: mask of what it would upload without sparsification `[rows, size]`.
     """
     size = uploaded.shape[-1]
     values = VALUE * uploaded.sum(-1)
@@ -30,6 +31,7 @@ def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor) -> Tensor:
     sparsification = recipe.sparsification
     if sparsification.kind == "none" or sparsification.is_public:
         return values + told
-    if recipe.private and placement != "central" and not sparsification.noises_kept_only:
-        return torch.full_like(values, VALUE * size)
+    noised_by_clients = recipe.private and (placement != "central" or recipe.mechanism.upload_noise)
+    if noised_by_clients and not sparsification.noises_kept_only:
+        return VALUE * shared.sum(-1) + told
     return values + told + values.clamp_max(size / 8)
