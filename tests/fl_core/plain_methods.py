@@ -409,8 +409,9 @@ class PFedDSU(LocalHead):
     share, weight = 0.05, 0.2
 
     def start(self) -> None:
-        """No masks yet."""
+        """No masks yet; in sound mode the controller asks for a share of its own."""
         super().start()
+        self.share = self.share if self.published else 0.3
         self.kept: dict[int, Tensor] = {}
 
     def mask(self, vector: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from fl_core.data.clients import client_index
 from fl_core.data.datasets import load_dataset
 from fl_core.evaluation import Evaluation, trimmed_mean
 from fl_core.executors import Executor
+from fl_core.federation import Federation
 from fl_core.local_data import ClientTables
 from fl_core.models import build_model
-from tests.fl_core.plain import module
+from tests.fl_core.plain import config, module, plan
 
 torch.set_num_threads(1)
 
@@ -81,6 +82,50 @@ def test_personal_figures_equal_a_plain_loop_over_clients_of_unequal_sizes(digit
         assert set(expected) == set(figures)
         for name, value in expected.items():
             assert float(figures[name][run]) == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.parametrize("kind", ["vectorized", "sequential"])
+@pytest.mark.parametrize("own", [True, False], ids=["own-models", "one-model"])
+@pytest.mark.parametrize("samples", [0, 12])
+@pytest.mark.parametrize("mode", ["classes", "whole"])
+def test_figures_on_the_pooled_images_equal_a_plain_loop_over_clients(digits, tables, kind, own, samples, mode):
+    """`classes`: the test images of the classes that the client trains on; all of them where the subset has none."""
+    evaluation = Evaluation(Executor(build_model("mlp", (1, 8, 8), 10), kind), digits, samples, mode)
+    chosen = torch.arange(len(digits.test_labels))
+    if samples:
+        chosen = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))[:samples]
+    images, labels = digits.test_images[chosen], digits.test_labels[chosen]
+    given = models(12).view(2, 6, -1) if own else models(2)
+    figures = evaluation.personal(given, tables)
+    for run in range(2):
+        scores = []
+        for client in range(6):
+            owned = set(digits.train_labels[tables.train[run, client][: tables.train_count[run, client]]].tolist())
+            rows = [row for row, label in enumerate(labels.tolist()) if mode == "whole" or label in owned]
+            rows = rows or list(range(len(labels)))
+            scores.append(plain_scores(given[run, client] if own else given[run], images[rows], labels[rows]))
+        accuracy, loss = np.array(scores).T
+        assert float(figures["personal_accuracy"][run]) == pytest.approx(accuracy.mean(), abs=1e-6)
+        assert float(figures["personal_accuracy_spread"][run]) == pytest.approx(accuracy.std(), abs=1e-6)
+        assert float(figures["personal_loss"][run]) == pytest.approx(loss.mean(), rel=1e-4)
+
+
+def test_clients_of_this_test_lack_classes(digits, tables):
+    held = [len(set(digits.train_labels[row].tolist())) for row in tables.train[0]]
+    assert min(held) < 10
+    labels = torch.randperm(len(digits.test_labels), generator=torch.Generator().manual_seed(0))[:12]
+    assert len(set(digits.test_labels[labels].tolist())) < 10
+
+
+def test_a_federation_is_tested_as_configured_or_as_asked():
+    plain, classes = (Federation(config("fedper", evaluation=mode)) for mode in ("holdout", "classes"))
+    for federation in (plain, classes):
+        federation.run_round(plan())
+    configured = classes.evaluate()
+    assert configured == plain.evaluate("classes")
+    assert configured["personal_loss"] != plain.evaluate()["personal_loss"]
+    assert configured["personal_loss"] != plain.evaluate("whole")["personal_loss"]
+    assert configured["global_loss"] == plain.evaluate()["global_loss"]
 
 
 def test_every_client_counts_alike_whatever_its_size(digits):

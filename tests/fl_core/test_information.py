@@ -7,9 +7,12 @@ from torch import nn
 from torch.func import grad, jacfwd
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fl_core.data.datasets import load_dataset
 from fl_core.executors import Images
+from fl_core.federation import Federation
 from fl_core.information import FISHER_BATCH, fisher_information, jacobian_risk
 from fl_core.models import build_model
+from tests.fl_core.plain import config
 
 torch.set_num_threads(1)
 SHAPE = (1, 8, 8)
@@ -114,3 +117,21 @@ def test_the_risk_is_the_norm_of_the_jacobian():
     few = jacobian_risk(model, parameters, inputs, truth, signs[:4])
     assert few.tolist() == pytest.approx(expected, rel=0.4)  # what a run uses ranks clients this far apart
     assert expected[0] != pytest.approx(expected[1], rel=0.5)
+
+
+def test_a_part_of_the_samples_is_spread_evenly_over_each_client():
+    """A client's list is sorted by class; one with fewer samples gives all of them."""
+    federation = Federation(config("feddpa", partition="dirichlet(0.1)"))
+    tables, clients = federation.tables, torch.arange(8)
+    counts = tables.train_count[0]
+    wanted = 60
+    assert counts.min() < wanted < counts.max() / 2
+    models = torch.stack([sharpened(federation.model, seed) for seed in range(8)])
+    found = federation.fisher(models, torch.zeros(8, dtype=torch.int64), clients, wanted)
+    data = load_dataset("digits")
+    for client, count in enumerate(counts.tolist()):
+        taken = min(count, wanted)
+        rows = tables.train[0, client][[place * count // taken for place in range(taken)]]
+        assert len(set(rows.tolist())) == taken
+        expected = plain_fisher(federation.model, models[client], data.train_images[rows], data.train_labels[rows])
+        np.testing.assert_allclose(found[client].numpy(), expected, rtol=2e-3, atol=1e-6 * expected.max())

@@ -19,6 +19,7 @@ from tests.fl_core.plain_methods import (
     BlurLus,
     FedGLP,
     FisherPersonal,
+    PFedDSU,
     PlainMethod,
     fisher,
 )
@@ -85,7 +86,8 @@ def knobs_of(reference: PlainMethod) -> dict[str, float]:
     if isinstance(reference, FisherPersonal):
         reference.threshold = clear_threshold(reference)
         return {"personal_threshold": reference.threshold}
-    return {"sparsity": reference.share} if isinstance(reference, BlurLus | AdpPfl) else {}
+    sparse = isinstance(reference, BlurLus | AdpPfl) or (isinstance(reference, PFedDSU) and not reference.published)
+    return {"sparsity": reference.share} if sparse else {}
 
 
 def follow(reference_class: type[PlainMethod], made: FederationConfig) -> None:
