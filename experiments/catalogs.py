@@ -21,7 +21,7 @@ from experiments.paper_tables import find_table, table_names
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.errors import require, unknown_name
-from fl_core.models import MODELS
+from fl_core.networks import MODELS
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe

@@ -13,7 +13,7 @@ from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
 from fl_core.errors import InputError, require, require_count, unknown_name
 from fl_core.executors import EXECUTORS
-from fl_core.models import GROUP_NORM_SUFFIX, MODELS
+from fl_core.networks import GROUP_NORM_SUFFIX, MODELS
 from fl_core.optimizers import OPTIMIZERS, Optimizer
 from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS

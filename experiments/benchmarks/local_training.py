@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from fl_core.executors import Executor, Images, LocalWork
 from fl_core.layers import Dense
-from fl_core.models import Model, Shape, build_model
+from fl_core.models import Model, build_model
+from fl_core.networks import Shape
 from fl_core.optimizers import Optimizer
 from fl_core.recipes.objective import Phase
 

@@ -7,7 +7,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import conv2d, cross_entropy, group_norm
 
 from fl_core.errors import InputError
-from fl_core.models import MODELS, build_model
+from fl_core.models import build_model
+from fl_core.networks import MODELS
 
 
 @pytest.mark.parametrize("name", [*MODELS, "cnn2-groupnorm", "cnn3-groupnorm"])
