@@ -241,7 +241,9 @@ def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
         return replace(recipe, mechanism=replace(recipe.mechanism, clip="global", upload_noise=False))
     if component == "sharpness" and recipe.objective.sharpness:
         return replace(recipe, objective=replace(recipe.objective, sharpness=0.0))
-    raise unknown_name(f"without: component of method '{recipe.name}'", asked, _components(recipe))
+    present = _components(recipe)
+    require(bool(present), f"without names '{asked}', but method '{recipe.name}' has no component to leave out.")
+    raise unknown_name(f"without: component of method '{recipe.name}'", asked, present)
 
 
 def _components(recipe: Recipe) -> list[str]:
