@@ -277,7 +277,15 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
     assert abs(float(torch.nn.functional.cosine_similarity(release[0], release[1], dim=0))) < 0.1
 
 
-def test_no_draw_is_used_twice(monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "streams"),
+    [
+        ("dp-fedavg-fb", {"minibatch", "noise", "telemetry", "evaluation"}),
+        ("adp-pfl", {"minibatch", "noise", "telemetry", "risk"}),
+        ("fed-smp", {"minibatch", "noise", "telemetry", "mask"}),
+    ],
+)
+def test_no_draw_is_used_twice(method, streams, monkeypatch):
     """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
     asked = []
     for module in ("fl_core.federation", "fl_core.round", "fl_core.local_data"):
@@ -287,11 +295,11 @@ def test_no_draw_is_used_twice(monkeypatch):
             return torch_generator(seed, stream, round_index, device)
 
         monkeypatch.setattr(f"{module}.torch_generator", recorded)
-    federation = Federation(config("dp-fedavg-fb", telemetry_share=0.1), runs=2)
+    federation = Federation(config(method, telemetry_share=0.1), runs=2)
     for _ in range(3):
         federation.run_round(plan(2), evaluate=True)
     assert len(asked) == len(set(asked)) == 2 * 3 * 4
-    assert {stream for _, stream, _ in asked} == {"minibatch", "noise", "telemetry", "evaluation"}
+    assert {stream for _, stream, _ in asked} == streams
     assert len({stream_seed(*one) for one in asked}) == len(asked)
 
 
@@ -398,6 +406,8 @@ def test_an_epsilon_written_as_a_whole_number_is_the_same_budget():
         ("telemetry_share", 0.5),
         ("model", "cnn2"),
         ("partition", "iid"),
+        ("guarantee", "as-published"),
+        ("set", "term=proximal"),
     ],
 )
 def test_the_state_of_another_configuration_is_refused(field, value):

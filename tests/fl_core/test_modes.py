@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 
-from fl_core.config import FederationConfig
+from fl_core.config import FederationConfig, RunSettings
 from fl_core.errors import InputError
 from fl_core.federation import Federation
 from fl_core.privacy import accounting
@@ -293,6 +293,42 @@ def test_executors_agree_a_run_resumes_bit_for_bit_and_who_stays_away_keeps_its_
     again = resumed.run_round(plan(), evaluate=True)
     assert same_state(snapshot(whole), snapshot(resumed))
     assert all(np.array_equal(again.figures[name], value) for name, value in report.figures.items())
+
+
+@pytest.mark.parametrize(
+    ("method", "guarantee"),
+    [
+        ("fedglp-adp", "sound"),
+        ("fedglp-adp", "as-published"),
+        ("adp-pfl", "sound"),
+        ("adp-pfl", "as-published"),
+        ("dp-pfeddsu", "as-published"),
+        ("fed-smp", "sound"),
+        ("acdp-pfsd", "as-published"),
+    ],
+)
+def test_a_row_of_a_batch_equals_the_run_alone(method, guarantee):
+    """Rows of other seeds, budgets (on which β depends), cohorts and rates; one of them a round behind."""
+    made = made_for(method, guarantee, sampling_rate=0.6, executor="sequential", telemetry_share=0.1)
+    starts = [RunSettings(seed=3), RunSettings(seed=4, epsilon=200.0, learning_rate=0.1), RunSettings(seed=8)]
+    batch = Federation(made, runs=3)
+    batch.start(range(3), starts)
+    singles = [Federation(made) for _ in starts]
+    for single, one in zip(singles, starts, strict=True):
+        single.start([0], [one])
+    for active in ([True, True, True], [False, True, True], [True, True, False]):
+        report = batch.run_round(plan(3), np.array(active))
+        for row, single in enumerate(singles):
+            if active[row]:
+                figures = single.run_round(plan()).figures
+                for name, value in figures.items():
+                    assert report.figures[name][row] == pytest.approx(value[0], rel=1e-4, abs=1e-5), name
+            torch.testing.assert_close(batch.server[row], single.server[0], atol=1e-5, rtol=1e-4)
+            for name, value in batch.clients.items():
+                torch.testing.assert_close(value[row], single.clients[name][0], atol=1e-5, rtol=1e-4)
+            for name, value in batch.run_state.items():
+                torch.testing.assert_close(value[row], single.run_state[name][0], atol=1e-5, rtol=1e-4)
+            assert batch.ledgers[row].state_dict() == single.ledgers[0].state_dict()
 
 
 @pytest.mark.parametrize("method", METHODS)
