@@ -158,7 +158,9 @@ class Round:
         released = federation.releasing(cohorts, self._update_noise)
         moved = federation.server + self.knobs["server_learning_rate"].unsqueeze(-1) * released.mean
         figures = self._release_figures(cohorts, released, moved)
-        masks = [torch.ones_like(update) if mask is None else mask.expand_as(update) for mask in (uploaded, start.shared)]
+        masks = [
+            torch.ones_like(update) if mask is None else mask.expand_as(update) for mask in (uploaded, start.shared)
+        ]
         figures["uplink_bytes"] = self._mean(uplink_bytes(self.recipe, self.config.placement, *masks))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))
