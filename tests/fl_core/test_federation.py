@@ -60,7 +60,7 @@ def break_clients(federation: Federation, values: dict[int, float], place: int) 
 
 
 @pytest.mark.parametrize("place", [0, BODY + 3], ids=["in-the-body", "in-the-head"])
-@pytest.mark.parametrize("method", RELEASING)
+@pytest.mark.parametrize("method", [*RELEASING, "feddpa", "fedglp-adp", "acdp-pfsd", "pmtl-ft", "adp-pfl", "ppsgd"])
 def test_a_client_that_diverges_contributes_nothing_and_the_run_goes_on(method, place, monkeypatch):
     values = {1: math.nan, 2: math.inf, 3: -math.inf}
     choose_cohorts(monkeypatch, [0, 1, 2, 3, 6], [0, 6])

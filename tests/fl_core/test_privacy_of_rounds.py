@@ -417,7 +417,7 @@ def test_no_sequence_of_budget_shares_overspends(stubbed, shares, epsilon):
 
 
 @pytest.mark.parametrize("placement", ["central", "distributed", "local"])
-@pytest.mark.parametrize("method", ["dp-fedavg", "fedper"])
+@pytest.mark.parametrize("method", ["dp-fedavg", "fedper", "fedglp-adp", "fed-smp", "dp-pfeddsu", "adp-pfl"])
 def test_public_figures_are_functions_of_the_plan_and_the_release(method, placement, monkeypatch):
     """Two runs release the same sums out of different cohorts, norms, losses and rejections: public figures agree."""
     cohorts = [[0], [1, 2, 3, 5, 7]]
@@ -425,7 +425,7 @@ def test_public_figures_are_functions_of_the_plan_and_the_release(method, placem
 
     def clip_factors(updates, present, clip_norms, blocks):
         within = present & (torch.rand(present.shape) < 0.5)
-        return Clipped(torch.rand(*present.shape, 1), torch.rand(present.shape) * present, within, present)
+        return Clipped(torch.rand(*present.shape, len(blocks)), torch.rand(present.shape) * present, within, present)
 
     monkeypatch.setattr("fl_core.release.clip_factors", clip_factors)
     monkeypatch.setattr("fl_core.release.scaled_sum", lambda updates, *_: released.repeat(len(updates), 1))
