@@ -94,7 +94,7 @@ def test_one_client_changes_the_released_sum_by_at_most_the_clip_norm(method, sa
     assert (norms <= clip * (1 + 1e-4)).all()
     if method == "adp-pfl":  # a risky client's clip is smaller
         assert norms.max() == pytest.approx(clip, rel=1e-4)
-        assert norms.min() > 0.09 * clip
+        assert 0.09 * clip < norms.min() < 0.9 * clip
     else:
         assert norms == pytest.approx(clip, rel=1e-4)  # saturated: exactly C
     if federation.recipe.mechanism.clip == "layers":

@@ -94,7 +94,7 @@ def follow(reference_class: type[PlainMethod], made: FederationConfig) -> None:
     """Three rounds of clips that bite and clips that do not, and the clients' models after each."""
     federation = Federation(made)
     reference = reference_class(made, 0, federation.server[0])
-    for clip, rate in ((0.5, 1.0), (3.0, 0.7), (0.2, 1.0)):
+    for clip, rate in ((0.5, 1.0), (3.0, 0.7), (0.05, 1.0)):
         knobs = {name: np.array([value]) for name, value in knobs_of(reference).items()}
         report = federation.run_round(replace(plan(1, clip, rate), settings=knobs), evaluate=True)
         if isinstance(reference, AdpPfl) and not reference.published:
