@@ -139,15 +139,21 @@ def test_without_takes_parts_terms_and_the_papers_names_for_them():
 @pytest.mark.parametrize(
     ("method", "name", "words"),
     [
-        ("dp-fedavg", "adaptive-constraint", "component of method 'dp-fedavg' 'adaptive-constraint' is unknown"),
-        ("dp-fedavg", "mechanism", "component of method 'dp-fedavg' 'mechanism' is unknown"),
-        ("dp-fedavg", "personalization", "'personalization' is unknown"),
-        ("dp-fedavg", "sparsification", "'sparsification' is unknown"),
-        ("dp-fedavg", "sharpness", "'sharpness' is unknown"),
+        (
+            "dp-fedavg",
+            "adaptive-constraint",
+            "without names 'adaptive-constraint', but method 'dp-fedavg' has no component",
+        ),
+        ("dp-fedavg", "mechanism", "'mechanism', but method 'dp-fedavg' has no component to leave out"),
+        ("dp-fedavg", "personalization", "'personalization', but method 'dp-fedavg' has no component"),
+        ("dp-fedavg", "sparsification", "'sparsification', but method 'dp-fedavg' has no component"),
+        ("dp-fedavg", "sharpness", "'sharpness', but method 'dp-fedavg' has no component"),
+        ("feddpa", "mechanism", "component of method 'feddpa' 'mechanism' is unknown; known are"),
+        ("fedper", "sharpness", "component of method 'fedper' 'sharpness' is unknown; known are fixed-part"),
         ("dp-pfeddsu", "reparametrization", "'reparametrization' is unknown; did you mean reparameterization"),
         ("feddpa", "top-k", "'top-k' is unknown; known are .*fisher-mask"),
         ("feddpa", "distillation", "'distillation' is unknown"),
-        ("fedavg", "global", "'global' is unknown"),
+        ("fedavg", "global", "'global', but method 'fedavg' has no component to leave out"),
     ],
 )
 def test_a_component_that_the_method_lacks_is_refused(method, name, words):
