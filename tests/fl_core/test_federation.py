@@ -16,6 +16,7 @@ from fl_core.federation import Federation
 from fl_core.streams import stream_seed, torch_generator
 from tests.fl_core.plain import (
     BODY,
+    HEAD,
     METHODS,
     RELEASING,
     StubTraining,
@@ -78,6 +79,18 @@ def test_a_client_that_diverges_contributes_nothing_and_the_run_goes_on(method, 
         assert torch.equal(value[0, 1:4], before[name][0, 1:4])
         assert not torch.equal(value[0, 6], before[name][0, 6])
     assert federation.run_round(plan(2)).ran.all()
+
+
+def test_a_client_whose_own_addition_diverges_contributes_nothing_and_keeps_what_it_had():
+    """What it would upload is finite, but was trained beside something that is not."""
+    federation = Federation(config("ppsgd", epsilon=math.inf))
+    federation.run_round(plan())
+    before, server = federation.clients["added"].clone(), federation.server.clone()
+    break_clients(federation, dict.fromkeys(range(8), math.nan), BODY + 2 * HEAD - 1)
+    report = federation.run_round(plan())
+    assert report.figures["rejected_updates"] == 8
+    assert torch.equal(federation.clients["added"], before)
+    assert torch.equal(federation.server, server)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "dp-fedavg"])
