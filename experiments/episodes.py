@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -106,6 +106,16 @@ def play(
     return episodes, core.federation.executor.choice
 
 
+def decisions(core: EnvCore, policy: Policy, state: Any = None) -> Iterator[Any]:
+    """Let a policy act, from a reset until all runs have ended; yields its state after each decision."""
+    start = np.ones(core.runs, dtype=bool)
+    while not core.finished.all():
+        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
+        core.step(actions)
+        start = np.zeros(core.runs, dtype=bool)
+        yield state
+
+
 def run_to_the_end(
     core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress, state: Any = None
 ) -> Any:
@@ -115,12 +125,9 @@ def run_to_the_end(
         The policy's state, to be handed in with the next seeds, so that random controllers do not repeat themselves.
     """
     core.reset(range(core.runs), [RunSettings(seed=seed) for seed in seeds])
-    start = np.ones(core.runs, dtype=bool)
     done = 0
-    while not core.finished.all():
-        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
-        core.step(actions)
-        start = np.zeros(core.runs, dtype=bool)
+    for latest in decisions(core, policy, state):
+        state = latest
         total = int(core.federation.rounds.sum())
         progress(total - done)
         done = total

@@ -20,7 +20,7 @@ import numpy as np
 from envs import EnvCore, EnvSpec
 from envs.instances import instance_seeds
 from envs.tasks import Task, find_task
-from experiments.episodes import RowProgress
+from experiments.episodes import RowProgress, decisions
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
 from experiments.run import final_metrics, hyperparameters
@@ -28,7 +28,7 @@ from experiments.tensorboard import RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.errors import InputError
-from fl_core.files import write_json
+from fl_core.files import spelled_out, write_json
 from fl_core.models import build_model
 from policies.catalog import make_controller, parse_controller
 
@@ -74,7 +74,8 @@ class Cell:
         # Where it runs and where the data lie make no difference beyond rounding.
         for name in ("executor", "memory_limit_mib", "device", "data_root"):
             del values[name]
-        return {name: str(value) if value == math.inf else value for name, value in values.items()}
+        spelled: dict[str, Any] = spelled_out(values)
+        return spelled
 
     @property
     def key(self) -> str:
@@ -209,15 +210,12 @@ def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress)
     """Let the controller act to the end. Returns the seconds of every round."""
     seconds = []
     policy = make_controller(parse_controller(cell.controller), core, cell.clip_norm)
-    state, start = None, np.ones(1, dtype=bool)
-    while not core.finished.all():
-        began = time.monotonic()
-        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
-        core.step(actions)
-        start = np.zeros(1, dtype=bool)
+    began = time.monotonic()
+    for _ in decisions(core, policy):
         seconds.append(time.monotonic() - began)
         writer.round(len(core.history[0]), core.history[0][-1] if core.history[0] else {})
         progress(1)
+        began = time.monotonic()
     return seconds
 
 
@@ -235,11 +233,11 @@ def _record(core: EnvCore, cell: Cell) -> dict[str, Any]:
         "settings": cell.settings,
         "rounds": len(history),
         "diverged": not math.isfinite(last.get("server_norm", 0.0)),
-        "figures": {name: _plain(value) for name, value in last.items()},
+        "figures": spelled_out(last),
         "tests": _tests(core, last),
         "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,
         "privacy": privacy_report(core, 0).as_json(),
-        "history": [{name: _plain(value) for name, value in one.items()} for one in history],
+        "history": spelled_out(history),
         "executor": core.federation.executor.choice,
     }
 
@@ -252,7 +250,3 @@ def _tests(core: EnvCore, last: Mapping[str, float]) -> dict[str, float]:
         if mode != usual:
             measured[mode] = float(core.federation.evaluate(mode)["personal_accuracy"][0])
     return {mode: measured[mode] for mode in EVALUATIONS}
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

@@ -15,7 +15,7 @@ from experiments.paper_cells import Cell
 from experiments.paper_tables import MEASURES, Block, PaperTable
 from experiments.runfolder import write_csv
 from fl_core.errors import InputError
-from fl_core.files import read_json, write_json
+from fl_core.files import read_json, spelled_out, write_json
 
 OVERALL = "all"
 """The column that stands for the mean over the columns."""
@@ -220,7 +220,7 @@ def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) 
     rows = []
     for result in results:
         for number in result.numbers:
-            flat = _plain(asdict(number)) | {"uncovered": "; ".join(number.uncovered)}
+            flat = spelled_out(asdict(number)) | {"uncovered": "; ".join(number.uncovered)}
             tests = {f"accuracy_{mode}": value for mode, value in flat.pop("tests").items()}
             rows.append({"block": result.block.name, "dataset": result.settings.get("dataset", ""), **flat, **tests})
     write_csv(folder / "result.csv", rows)
@@ -230,20 +230,11 @@ def _block_json(result: BlockResult) -> dict[str, Any]:
     return {
         "measure": MEASURES[result.block.measure],
         "substitute_for": result.substitute_for,
-        "settings": _plain(result.settings),
-        "numbers": [_plain(asdict(number)) for number in result.numbers],
+        "settings": spelled_out(result.settings),
+        "numbers": [spelled_out(asdict(number)) for number in result.numbers],
         "rank_correlations": {guarantee: result.correlations(guarantee) for guarantee in result.guarantees},
         "rank_correlations_of_columns": {
             guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees
         },
         "missing": [{"row": row, "column": column, "needs": what} for (row, column), what in result.missing.items()],
     }
-
-
-def _plain(value: Any) -> Any:
-    """JSON-able values; what is not finite is spelled out."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

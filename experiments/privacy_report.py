@@ -8,6 +8,7 @@ from typing import Any
 
 from envs import EnvCore
 from fl_core.config import FederationConfig
+from fl_core.files import spelled_out
 
 SMALL_DELTA = 1e-5
 
@@ -42,10 +43,8 @@ class PrivacyReport:
 
     def as_json(self) -> dict[str, Any]:
         """JSON-able values; what is not finite is spelled out."""
-        return {
-            name: value if not isinstance(value, float) or math.isfinite(value) else str(value)
-            for name, value in asdict(self).items()
-        }
+        values: dict[str, Any] = spelled_out(asdict(self))
+        return values
 
     def lines(self) -> list[str]:
         """What `dpilot run` prints."""

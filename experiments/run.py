@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tyro
 
 from envs import EnvCore, make_core
 from experiments.contenders import make_contenders
-from experiments.episodes import Contender, RowProgress, episode_of
+from experiments.episodes import Contender, RowProgress, decisions, episode_of
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
 from experiments.tensorboard import RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.errors import require_count
-from fl_core.files import write_json
+from fl_core.files import spelled_out, write_json
 from fl_core.rounds import FIGURES
 
 SAVE_SECONDS = 10.0
@@ -73,13 +71,8 @@ class _Record:
 
     def play(self, progress: RowProgress) -> None:
         """Let the controller act to the end."""
-        policy = self._contender.build(self._core)
-        state, start = None, np.ones(1, dtype=bool)
         saved = time.monotonic()
-        while not self._core.finished.all():
-            actions, state = policy.predict(self._core.observe(), state, start, deterministic=True)
-            self._core.step(actions)
-            start = np.zeros(1, dtype=bool)
+        for _ in decisions(self._core, self._contender.build(self._core)):
             progress(self._write_new_rounds())
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
@@ -131,7 +124,7 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "figure_classes": {name: FIGURES[name].signal_class for name in figures},
         "search_rounds": contender.search_rounds,
         "training_rounds": contender.training_rounds,
-        **{name: value if math.isfinite(value) else str(value) for name, value in numbers.items()},
+        **spelled_out(numbers),
     }
 
 

@@ -35,6 +35,13 @@ def require(condition: bool, message: str) -> None:
         raise InputError(message)
 
 
+def require_name(field: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a name that is in no catalogue."""
+    names = list(allowed)
+    if value not in names:
+        raise unknown_name(field, value, names)
+
+
 def require_positive(field: str, value: float) -> None:
     """Refuse anything but a finite number above zero."""
     require(

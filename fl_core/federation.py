@@ -31,7 +31,6 @@ from fl_core.models import build_model
 from fl_core.privacy.ledger import Ledger
 from fl_core.recipes.mechanism import layer_weights
 from fl_core.recipes.objective import Phase
-from fl_core.recipes.sparsification import Reparameterized
 from fl_core.release import Releasing
 from fl_core.round import Round
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
@@ -73,7 +72,7 @@ class Federation:
         self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
         self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
         self.releasing = Releasing(config, self.recipe, self.model)
-        self._check_layers()
+        self.recipe.sparsification.check(self.model)
         self.runs = runs
         self.settings = [RunSettings(seed=row) for row in range(runs)]
         self.rounds = np.zeros(runs, dtype=np.int64)
@@ -125,12 +124,6 @@ class Federation:
         index = client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
         return self.charging.prepare(epsilon), index
 
-    def _check_layers(self) -> None:
-        """Refuse parts that ask for more of the model than it has."""
-        layers = getattr(self.recipe.sparsification, "sparse_layers", None)
-        if layers is not None:
-            layers(self.model)
-
     def _initial_run_state(self, server: Tensor) -> dict[str, Tensor]:
         recipe = self.recipe
         state = recipe.personalization.initial_run_state(self.model, server)
@@ -138,8 +131,9 @@ class Federation:
             state |= recipe.mechanism.initial_state(self.model, server)
         if recipe.mechanism.uses_risk:
             state["risk_reference"] = torch.zeros((), device=self.device)
-        if isinstance(recipe.sparsification, Reparameterized) and recipe.sparsification.is_public:
-            state["sparsity"] = torch.tensor(recipe.sparsification.sparsity, device=self.device)  # of the last round
+        if recipe.sparsification.masks_forward and recipe.sparsification.is_public:
+            last = next(knob.default for knob in recipe.sparsification.knobs if knob.name == "sparsity")
+            state["sparsity"] = torch.tensor(last, device=self.device)  # of the last round
         return state
 
     def _initial_client_state(self, server: Tensor) -> dict[str, Tensor]:
@@ -361,12 +355,11 @@ class Federation:
 
     def _viewed(self, vectors: Tensor, run: Tensor) -> Tensor:
         """The model parameters `[rows, size]` of vectors, under the mask of their runs."""
-        part, sparsification = self.recipe.personalization, self.recipe.sparsification
-        if sparsification.kind == "reparameterized":
+        if self.recipe.sparsification.masks_forward:
             context = self._test_context(run)
             masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
             return masked
-        return part.parameters(self.model, vectors)
+        return self.recipe.personalization.parameters(self.model, vectors)
 
     def _tensor(self, values: Any) -> Tensor:
         return torch.as_tensor(np.asarray(values, dtype=np.float32)).to(self.device)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fl_core.errors import InputError
+
+
+def spelled_out(value: Any) -> Any:
+    """A value for strict JSON: floats that are not finite as words, tuples as lists, at any depth."""
+    if isinstance(value, Mapping):
+        return {name: spelled_out(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [spelled_out(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_bytes(path: Path, content: bytes) -> None:

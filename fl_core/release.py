@@ -13,6 +13,7 @@ from fl_core.config import FederationConfig
 from fl_core.models import Model
 from fl_core.privacy.mechanism import Clipped, clip_factors, noise_std, scaled_sum, scaled_uploads
 from fl_core.recipes.mechanism import LEAST_RATIO
+from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.recipe import Recipe
 
 Draw = Callable[[bool], Tensor]
@@ -74,10 +75,11 @@ class Releasing:
     def __init__(self, config: FederationConfig, recipe: Recipe, model: Model):
         """Settle what does not change from round to round."""
         self._config, self._recipe, self._model = config, recipe, model
-        self._by_layer = recipe.mechanism.clip == "layers"
-        self._blocks = tuple(span.slice for span in model.layers) if self._by_layer else (slice(None),)
+        by_layer = recipe.mechanism.clip == "layers"
+        self._blocks = tuple(span.slice for span in model.layers) if by_layer else (slice(None),)
         self._sizes = torch.tensor([span.stop - span.start for span in model.layers])
-        self._own_noise = recipe.mechanism.upload_noise or getattr(recipe.personalization, "mask_from", "") == "uploads"
+        self._own_noise = recipe.mechanism.upload_noise or recipe.personalization.masks_uploads
+        self._clamp_size = clamp_size(recipe.mechanism.clamp_count, config.cohort)
 
     def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
         """Release the round's updates."""
@@ -85,35 +87,30 @@ class Releasing:
         weights = None
         if recipe.aggregation.weights != "uniform":
             weights = recipe.aggregation.client_weights(cohorts.samples, cohorts.present)
-        clipped = clip_factors(*self._to_clip(cohorts), self._clip_norms(cohorts), self._blocks)
-        exact = scaled_sum(self._to_clip(cohorts)[0], clipped, weights, self._blocks)
+        updates = self._clamped(cohorts)
+        clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
+        exact = scaled_sum(updates, clipped, weights, self._blocks)
         uploads = None
         if not recipe.private:
             total = exact
         elif self._own_noise:
-            uploads = scaled_uploads(self._to_clip(cohorts)[0], clipped, self._blocks)
+            uploads = scaled_uploads(updates, clipped, self._blocks)
             uploads = uploads + self._upload_noise(cohorts, draw)
             total = (uploads if weights is None else uploads * weights.unsqueeze(-1)).sum(1)
             total = self._with_empty_cohorts(total, cohorts, draw)
         else:
-            total = exact + self._sum_noise(cohorts, weights, cohorts.participants, draw)
+            total = exact + self._sum_noise(cohorts, weights, draw)
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
         return Released(total, exact, uploads, clipped, mean, self._expected_noise(cohorts))
 
     # ---------------------------------------------------------------- clip
 
-    def _to_clip(self, cohorts: Cohorts) -> tuple[Tensor, Tensor]:
-        """Updates and who counts; the clip per coordinate has been applied to them."""
-        updates = cohorts.updates
-        if self._recipe.mechanism.clip == "coordinates":
-            radius = self.coordinate_radius(cohorts.clip)[:, None, None]
-            updates = torch.where(torch.isfinite(updates), updates.clamp(-radius, radius), updates)
-        return updates, cohorts.present
-
-    def coordinate_radius(self, clip: Tensor) -> Tensor:
-        """C/√M of the clip per coordinate `[runs]`."""
-        count = self._recipe.mechanism.clamp_count
-        return clip / math.sqrt(max(1.0, self._config.cohort) if count == -1 else count)
+    def _clamped(self, cohorts: Cohorts) -> Tensor:
+        """The updates `[runs, width, size]`, each coordinate within C/√M where the clip is per coordinate."""
+        if self._recipe.mechanism.clip != "coordinates":
+            return cohorts.updates
+        radius = (cohorts.clip / math.sqrt(self._clamp_size))[:, None, None]
+        return torch.where(torch.isfinite(cohorts.updates), cohorts.updates.clamp(-radius, radius), cohorts.updates)
 
     def _clip_norms(self, cohorts: Cohorts) -> Tensor | None:
         """C of every client and block `[runs, width or 1, blocks]`."""
@@ -141,10 +138,10 @@ class Releasing:
             return None
         return cohorts.uploaded.squeeze(1)
 
-    def _sum_noise(self, cohorts: Cohorts, weights: Tensor | None, participants: Tensor, draw: Draw) -> Tensor:
+    def _sum_noise(self, cohorts: Cohorts, weights: Tensor | None, draw: Draw) -> Tensor:
         """Noise of the sum as one draw `[runs, size]`."""
-        config = self._config
-        std = noise_std(config.placement, cohorts.clip, cohorts.noise_multiplier, participants)
+        participants = cohorts.participants
+        std = noise_std(self._config.placement, cohorts.clip, cohorts.noise_multiplier, participants)
         if weights is not None:
             std = std * (weights.square().sum(-1) / participants.clamp_min(1)).sqrt()
         noise = std.unsqueeze(-1) * draw(False)
@@ -177,7 +174,7 @@ class Releasing:
         empty = cohorts.participants == 0
         if not bool(empty.any()):
             return total
-        return torch.where(empty.unsqueeze(-1), self._sum_noise(cohorts, None, cohorts.participants, draw), total)
+        return torch.where(empty.unsqueeze(-1), self._sum_noise(cohorts, None, draw), total)
 
     def _expected_noise(self, cohorts: Cohorts) -> Tensor:
         """Norm that the noise of the sum should have, without a word on who took part `[runs]`."""
@@ -216,8 +213,7 @@ class Releasing:
         if len(samples) and self._config.placement != "local":  # there every upload has noise enough of its own
             factor = 1 / math.sqrt(float(self._precisions(samples, uploaded, layer_weights).max()))
         if self._recipe.mechanism.clip == "coordinates":
-            count = self._recipe.mechanism.clamp_count
-            factor *= math.sqrt((self._config.cohort if count == -1 else count) / self._model.size)
+            factor *= math.sqrt(self._clamp_size / self._model.size)
         return factor
 
     def _precisions(self, samples: Tensor, uploaded: Tensor | None, layer_weights: Tensor | None) -> Tensor:

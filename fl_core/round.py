@@ -16,6 +16,7 @@ from fl_core.executors import LocalWork
 from fl_core.information import jacobian_risk
 from fl_core.privacy.mechanism import noise_std, noised_clip_share
 from fl_core.recipes.mechanism import LEAST_RATIO, layer_weights
+from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.personalization import Start
 from fl_core.recipes.personalization import View as ClientView
 from fl_core.recipes.sparsification import Trained
@@ -110,7 +111,7 @@ class Round:
         if "anchor" in objective.needs:
             context["anchor"] = self.federation.server[run]
         if objective.clamp_count:
-            size = max(1.0, self.config.cohort) if objective.clamp_count < 0 else objective.clamp_count
+            size = clamp_size(objective.clamp_count, self.config.cohort)
             context["radius"] = self.knobs["clip_norm"][run] / math.sqrt(size)
         support = self.federation.public_mask(self.knobs)
         if support is not None:
@@ -158,9 +159,8 @@ class Round:
         released = federation.releasing(cohorts, self._update_noise)
         moved = federation.server + self.knobs["server_learning_rate"].unsqueeze(-1) * released.mean
         figures = self._release_figures(cohorts, released, moved)
-        masks = [
-            torch.ones_like(update) if mask is None else mask.expand_as(update) for mask in (uploaded, start.shared)
-        ]
+        everything = update.new_ones(())  # expanded, so that nothing is allocated
+        masks = [(everything if mask is None else mask).expand_as(update) for mask in (uploaded, start.shared)]
         figures["uplink_bytes"] = self._mean(uplink_bytes(self.recipe, self.config.placement, *masks))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))

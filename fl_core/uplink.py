@@ -26,7 +26,7 @@ def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tenso
     size = uploaded.shape[-1]
     values = VALUE * uploaded.sum(-1)
     told = torch.zeros_like(values)
-    if getattr(recipe.personalization, "mask_from", "") == "uploads":
+    if recipe.personalization.masks_uploads:
         told = told + size / 8
     sparsification = recipe.sparsification
     if sparsification.kind == "none" or sparsification.is_public:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import unknown_name
+from fl_core.errors import require_name
 from fl_core.recipes.parts import KnobRange, Part
 
 DIVISORS = {
@@ -37,10 +37,8 @@ class Aggregation(Part):
     weights: str = "uniform"
 
     def __post_init__(self) -> None:
-        if self.divide_by not in DIVISORS:
-            raise unknown_name("aggregation.divide_by", self.divide_by, DIVISORS)
-        if self.weights not in WEIGHTS:
-            raise unknown_name("aggregation.weights", self.weights, WEIGHTS)
+        require_name("aggregation.divide_by", self.divide_by, DIVISORS)
+        require_name("aggregation.weights", self.weights, WEIGHTS)
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:

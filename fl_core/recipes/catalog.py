@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fl_core.errors import unknown_name
+from fl_core.errors import require_name
 from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
 from fl_core.recipes.personalization import (
@@ -219,6 +219,5 @@ def find_method(name: str) -> Recipe:
     Raises:
         InputError: no method has that name.
     """
-    if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
+    require_name("method", name, METHODS)
     return METHODS[name]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, unknown_name
+from fl_core.errors import require, require_name
 from fl_core.models import Model
 from fl_core.recipes.parts import KnobRange, Part
 
@@ -69,8 +69,7 @@ class Mechanism(Part):
             ("budget", BUDGETS),
             ("client_budget", CLIENT_BUDGETS),
         ):
-            if getattr(self, name) not in allowed:
-                raise unknown_name(f"mechanism.{name}", getattr(self, name), allowed)
+            require_name(f"mechanism.{name}", getattr(self, name), allowed)
         for name in ("log_odds_step", "budget_growth", "client_budget_strength"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"mechanism.{name} is {value}, but it must be at least 0.")
@@ -187,14 +186,3 @@ MECHANISMS: dict[str, Mechanism] = {
     "layers": Mechanism(clip="layers"),
     "coordinates": Mechanism(clip="coordinates"),
 }
-
-
-def find_mechanism(name: str) -> Mechanism:
-    """The part of a name, with its default settings.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in MECHANISMS:
-        raise unknown_name("mechanism", name, MECHANISMS)
-    return MECHANISMS[name]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.errors import require, require_positive, unknown_name
+from fl_core.errors import require, require_name, require_positive
 from fl_core.recipes.parts import Part
 from fl_core.recipes.terms import Batch, Context, Forward, PersonalConstraint, SharedConstraint, Term
 
@@ -98,8 +98,7 @@ class Objective(Part):
     clamp_count: int = 0
 
     def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise unknown_name("objective.schedule", self.schedule, SCHEDULES)
+        require_name("objective.schedule", self.schedule, SCHEDULES)
         require(
             0 <= self.sharpness < float("inf"), f"objective.sharpness is {self.sharpness}, but it must be at least 0."
         )

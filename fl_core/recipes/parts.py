@@ -28,6 +28,11 @@ class KnobRange:
     per_layer: bool = False
 
 
+def clamp_size(count: int, cohort: float) -> float:
+    """M of a clamp or clip to C/√M per coordinate: `count`, or where that is -1 the expected cohort, at least 1."""
+    return max(1.0, cohort) if count == -1 else float(count)
+
+
 class Part:
     """One of the five parts of a method.
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_count, require_positive, unknown_name
+from fl_core.errors import require, require_count, require_name, require_positive
 from fl_core.models import Model
 from fl_core.recipes.masks import grow, normalise_per_tensor
 from fl_core.recipes.objective import Phase, Update
@@ -88,12 +88,10 @@ class Personalization(Part):
     local: str = "none"
 
     def __post_init__(self) -> None:
-        if self.tests not in TESTS:
-            raise unknown_name("personalization.tests", self.tests, TESTS)
+        require_name("personalization.tests", self.tests, TESTS)
         for name in ("adaptation", "local"):
             allowed = ("none", "head", "all") if name == "adaptation" else ("none", "head", "body", "all")
-            if getattr(self, name) not in allowed:
-                raise unknown_name(f"personalization.{name}", getattr(self, name), allowed)
+            require_name(f"personalization.{name}", getattr(self, name), allowed)
         require_positive("personalization.adaptation_work", self.adaptation_work)
         require(
             self.local == "none" or self.kind == "fixed-part",
@@ -121,6 +119,16 @@ class Personalization(Part):
     def keeps_model(self) -> bool:
         """Whether a client keeps its whole model after training, as `own`."""
         return self.tests == "trained"
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """Entries of the context that `begin` gives to the losses."""
+        return frozenset()
+
+    @property
+    def masks_uploads(self) -> bool:
+        """Whether each client has a mask of its own, made from its own noised uploads."""
+        return False
 
     def knob_defaults(self, noise: Callable[[float | None], float], rounds: int) -> dict[str, float]:
         """Defaults of knobs that depend on the run.
@@ -239,9 +247,13 @@ class OwnModel(Personalization):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.role not in ("teacher", "start"):
-            raise unknown_name("personalization.role", self.role, ("teacher", "start"))
+        require_name("personalization.role", self.role, ("teacher", "start"))
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """See the base class."""
+        return frozenset({"teacher", "seen"} if self.role == "teacher" else ())
 
     def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
         """See the base class."""
@@ -283,6 +295,11 @@ class FisherMask(Personalization):
             f"personalization.threshold is {self.threshold}, but it must lie in [0, 1].",
         )
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """See the base class."""
+        return frozenset({"personal"})
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:
@@ -330,9 +347,18 @@ class GrowingMask(Personalization):
             f"personalization.noise_growth is {self.noise_growth}, but it must be finite.",
         )
         require_positive("personalization.reference_epsilon", self.reference_epsilon)
-        if self.mask_from not in ("aggregate", "uploads"):
-            raise unknown_name("personalization.mask_from", self.mask_from, ("aggregate", "uploads"))
+        require_name("personalization.mask_from", self.mask_from, ("aggregate", "uploads"))
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
+
+    @property
+    def provides(self) -> frozenset[str]:
+        """See the base class."""
+        return frozenset({"personal"})
+
+    @property
+    def masks_uploads(self) -> bool:
+        """See the base class."""
+        return self.mask_from == "uploads"
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:
@@ -357,11 +383,11 @@ class GrowingMask(Personalization):
     def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
         """See the base class."""
         own = {"own": server.clone()}
-        return own | (self._no_mask(server) if self.mask_from == "uploads" else {})
+        return own | (self._no_mask(server) if self.masks_uploads else {})
 
     def initial_run_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
         """See the base class."""
-        return self._no_mask(server) if self.mask_from == "aggregate" else {}
+        return {} if self.masks_uploads else self._no_mask(server)
 
     @staticmethod
     def _no_mask(server: Tensor) -> dict[str, Tensor]:
@@ -369,7 +395,7 @@ class GrowingMask(Personalization):
 
     def begin(self, view: View) -> Start:
         """See the base class."""
-        personal = (view.run if self.mask_from == "aggregate" else view.state)["personal"]
+        personal = (view.state if self.masks_uploads else view.run)["personal"]
         vector = torch.where(personal > 0, view.state["own"], view.server)
         return Start(vector, vector, {"personal": personal}, 1 - personal)
 
@@ -377,7 +403,7 @@ class GrowingMask(Personalization):
         self, model: Model, state: Tensors, released: Tensor, knobs: Tensors, uploads: bool
     ) -> dict[str, Tensor]:
         """See the base class."""
-        if uploads != (self.mask_from == "uploads"):
+        if uploads != self.masks_uploads:
             return {}
         limit, rate = knobs["personal_limit"], knobs["personal_rate"]
         grown = torch.maximum(state["grown"], torch.minimum(state["grown"] + rate, limit))
@@ -396,14 +422,3 @@ PERSONALIZATIONS: dict[str, Personalization] = {
     "fisher-mask": FisherMask(),
     "growing-mask": GrowingMask(),
 }
-
-
-def find_personalization(name: str) -> Personalization:
-    """The part of a name, with its default settings.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in PERSONALIZATIONS:
-        raise unknown_name("personalization", name, PERSONALIZATIONS)
-    return PERSONALIZATIONS[name]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor
 
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.errors import InputError, require, require_name, unknown_name
 from fl_core.models import Model
 from fl_core.recipes.aggregation import Aggregation
-from fl_core.recipes.mechanism import Mechanism, find_mechanism
+from fl_core.recipes.mechanism import MECHANISMS, Mechanism
 from fl_core.recipes.objective import SCHEDULES, Objective
 from fl_core.recipes.parts import KnobRange, Part
-from fl_core.recipes.personalization import Personalization, find_personalization
-from fl_core.recipes.sparsification import Sparsification, find_sparsification
+from fl_core.recipes.personalization import PERSONALIZATIONS, Personalization
+from fl_core.recipes.sparsification import SPARSIFICATIONS, Sparsification
 from fl_core.recipes.terms import Context, find_term
 
 GUARANTEES = {
@@ -33,10 +33,10 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
 }
 """Names that the papers' ablation tables give to parts and terms."""
 
-_SWAPS = {
-    "personalization": find_personalization,
-    "sparsification": find_sparsification,
-    "mechanism": find_mechanism,
+_SWAPS: dict[str, Mapping[str, Part]] = {
+    "personalization": PERSONALIZATIONS,
+    "sparsification": SPARSIFICATIONS,
+    "mechanism": MECHANISMS,
 }
 
 
@@ -134,7 +134,7 @@ class Recipe:
         if not self.private:
             return ("the updates themselves, without noise",) if self.exchanges else ()
         found = [phrase for part in self.parts.values() for phrase in part.uncovered]
-        if getattr(self.personalization, "mask_from", "") == "uploads" and placement != "local":
+        if self.personalization.masks_uploads and placement != "local":
             found.append("masks built from each client's own upload, which carries 1/m of the noise variance")
         if self.aggregation.divide_by != "expected" and cohort_varies:
             found.append("the number of participants, by the divisor")
@@ -143,8 +143,8 @@ class Recipe:
     @property
     def mask_is_common(self) -> bool:
         """Whether all clients of a run upload the same coordinates, as everybody knows."""
-        own_masks = getattr(self.personalization, "mask_from", "aggregate") != "aggregate"
-        return not own_masks and (self.sparsification.is_public or not self.sparsification.noises_kept_only)
+        private_support = self.sparsification.noises_kept_only and not self.sparsification.is_public
+        return not (self.personalization.masks_uploads or private_support)
 
     @property
     def gradient_passes(self) -> str:
@@ -165,11 +165,7 @@ class Recipe:
         Raises:
             InputError: the objective needs something that no part provides.
         """
-        provided = {"clip_norm", "anchor"}
-        if self.personalization.kind in ("fisher-mask", "growing-mask"):
-            provided.add("personal")
-        if getattr(self.personalization, "role", "") == "teacher":
-            provided |= {"teacher", "seen"}
+        provided = {"clip_norm", "anchor"} | self.personalization.provides
         for term in self.objective.terms:
             for name in term.needs:
                 require(
@@ -263,13 +259,13 @@ def _components(recipe: Recipe) -> list[str]:
 
 def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
     if key in _SWAPS:
-        changed: dict[str, Any] = {key: _SWAPS[key](value)}
-        if key == "personalization" and value != "none":
-            return replace(recipe, **changed)
-        return replace(without(recipe, [key]) if _has(recipe, key) else recipe, **changed)
+        require_name(key, value, _SWAPS[key])
+        changed: dict[str, Any] = {key: _SWAPS[key][value]}
+        if changed[key] == Personalization() and recipe.objective.schedule == "personal-then-shared":
+            recipe = without(recipe, [key])  # the schedule goes with the personal coordinates
+        return replace(recipe, **changed)
     if key == "objective":
-        if value not in SCHEDULES:
-            raise unknown_name("objective", value, SCHEDULES)
+        require_name("objective", value, SCHEDULES)
         return replace(recipe, objective=replace(recipe.objective, schedule=value))
     if key == "term":
         term = find_term(value)
@@ -289,11 +285,6 @@ def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
         f"set names '{key}', which {' and '.join(owners)} all have; write {owners[0]}.{name}.",
     )
     return _set_field(recipe, owners[0], name, value)
-
-
-def _has(recipe: Recipe, key: str) -> bool:
-    """Whether `without` has something to take away."""
-    return key == "personalization" and recipe.objective.schedule == "personal-then-shared"
 
 
 def _owners(recipe: Recipe) -> list[str]:

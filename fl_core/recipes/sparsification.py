@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_count, unknown_name
+from fl_core.errors import require, require_count, require_name
 from fl_core.models import Model, Span
 from fl_core.recipes.masks import keep_largest, normalise_per_tensor
 from fl_core.recipes.parts import KnobRange, Part
@@ -60,6 +60,14 @@ class Sparsification(Part):
     def noises_kept_only(self) -> bool:
         """Whether noise is left out where nothing is uploaded."""
         return self.is_public
+
+    @property
+    def masks_forward(self) -> bool:
+        """Whether models compute, in training and in tests, under the mask."""
+        return False
+
+    def check(self, model: Model) -> None:
+        """Refuse a model that does not have what the part asks for."""
 
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
         """1 on the coordinates in use in this round `[rows, size]`, a function of what is released; None for all.
@@ -199,8 +207,7 @@ class Reparameterized(Chosen):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_count("sparsification.layers", self.layers, least=0)
-        if self.mask_from not in ("broadcast", "step"):
-            raise unknown_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
+        require_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
 
     @property
     def is_public(self) -> bool:
@@ -211,6 +218,15 @@ class Reparameterized(Chosen):
     def noises_kept_only(self) -> bool:
         """See the base class."""
         return True
+
+    @property
+    def masks_forward(self) -> bool:
+        """See the base class."""
+        return True
+
+    def check(self, model: Model) -> None:
+        """See the base class."""
+        self.sparse_layers(model)
 
     @property
     def uncovered(self) -> tuple[str, ...]:
@@ -276,14 +292,3 @@ class Reparameterized(Chosen):
 SPARSIFICATIONS: dict[str, Sparsification] = {
     part.kind: part for part in (Sparsification(), TopK(), TopWeights(), FisherTop(), RandomMask(), Reparameterized())
 }
-
-
-def find_sparsification(name: str) -> Sparsification:
-    """The part of a name, with its default settings.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in SPARSIFICATIONS:
-        raise unknown_name("sparsification", name, SPARSIFICATIONS)
-    return SPARSIFICATIONS[name]

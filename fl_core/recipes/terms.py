@@ -5,6 +5,7 @@ Each takes the loss so far and returns the new one. Norms are safe at zero, wher
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.errors import require, require_positive, unknown_name
+from fl_core.errors import require, require_name, require_positive
 
 Context = Mapping[str, Tensor]
 """One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and what the
@@ -47,7 +48,7 @@ def safe_norm(vector: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Term:
+class Term(ABC):
     """A term of the loss.
 
     Attributes:
@@ -63,9 +64,9 @@ class Term:
     def __post_init__(self) -> None:
         require(0 <= self.weight < float("inf"), f"{self.kind}.weight is {self.weight}, but it must be at least 0.")
 
+    @abstractmethod
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
         """The loss with this term."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -248,6 +249,5 @@ def find_term(name: str) -> Term:
     Raises:
         InputError: no term has that name.
     """
-    if name not in TERMS:
-        raise unknown_name("loss term", name, TERMS)
+    require_name("loss term", name, TERMS)
     return TERMS[name]()
