@@ -40,7 +40,9 @@ FIGURES: dict[str, Figure] = {
     "server_learning_rate": Figure("public", "factor on the mean update"),
     "noise_multiplier": Figure("public", "noise std of the update over its sensitivity"),
     "epsilon_spent": Figure("public", "epsilon of all that is released: certified, or claimed where as published"),
-    "epsilon_of_updates": Figure("public", "as published: epsilon that the noise on the updates really certifies"),
+    "epsilon_of_updates": Figure(
+        "raw", "as published: epsilon that the noise on the updates certifies, for this cohort"
+    ),
     "epsilon_left": Figure("public", "target epsilon less the spent one"),
     "budget_left": Figure("public", "share of the budget left, in the filter's own unit"),
     "server_norm": Figure("public", "norm of the server's model"),

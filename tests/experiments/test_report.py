@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,16 @@ def test_one_controller_and_one_seed_have_no_intervals() -> None:
     assert "50.0 |" in text
     assert "50.0 [" not in text
     assert "50.0 [" not in printed(comparison)
+
+
+def test_a_published_method_is_reported_as_a_claim_not_as_a_certificate() -> None:
+    claimed = replace(six(), guarantee="as-published", uncovered=("each client's exact risk",))
+    text = " ".join(markdown(claimed, contents(claimed)).split())
+    assert "is what the paper's own accounting claims" in text
+    assert "Uncovered: each client's exact risk." in text
+    assert "ε claimed, mean" in text
+    assert "ε by ledger" not in text
+    assert "What is promised is ε by the ledger" not in text
+    honest = " ".join(markdown(six(), contents(six())).split())
+    assert "What is promised is ε by the ledger" in honest
+    assert "ε by ledger, mean" in honest
