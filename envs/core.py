@@ -22,8 +22,10 @@ from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action
 from envs.tasks import Task, find_task
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.errors import InputError, require, require_count, unknown_name
+from fl_core.evaluation import EVALUATED
 from fl_core.federation import Federation
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
+from fl_core.telemetry import parse_telemetry
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
 """Share of the budget that accounted signals cost where the task does not say."""
@@ -91,11 +93,12 @@ class EnvCore:
         recipe = self.federation.recipe
         layers = [span.name for span in self.federation.model.layers]
         self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers)
-        self.features = make_features(spec.signals, self.knobs, self.federation.model.classes)
+        bought = parse_telemetry(self.task.federation.telemetry)
+        self.features = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
         self.judges_server = recipe.personalization.judged_by_server
         self.runs = runs
         self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
-        self._needs_evaluation = self._reward.every_decision or any(f.signal_class == "raw" for f in self.features)
+        self._needs_evaluation = self._reward.every_decision or any(f.figure in EVALUATED for f in self.features)
         self._figures: dict[str, FloatArray] = {}
         self._metrics: dict[str, FloatArray] = {}
         self._actions = np.zeros((runs, len(self.knobs)))
@@ -135,7 +138,7 @@ class EnvCore:
             self._put(self._metrics, metrics, row)
             for feature in self.features:
                 first = np.full(self.runs, np.nan)
-                if feature.signal_class == "raw":
+                if feature.figure in EVALUATED:
                     first = metrics[feature.figure]
                 self._figures.setdefault(feature.figure, np.full(self.runs, np.nan))[row] = first[row]
         self._observe(rows)
@@ -145,7 +148,7 @@ class EnvCore:
         missing = list(dict.fromkeys(one for one in settings if one not in self._references))
         if not missing:
             return
-        config = replace(self.task.federation, telemetry_share=0.0)
+        config = replace(self.task.federation, telemetry_share=0.0, bit_noise=0.0)
         federation = Federation(config, len(missing))
         federation.start(range(len(missing)), missing)
         for accuracy, one in zip(self._run_constant(federation), missing, strict=True):
@@ -196,7 +199,7 @@ class EnvCore:
                 if self.history[row]:
                     self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
             for feature in self.features:
-                if feature.signal_class == "raw":
+                if feature.figure in EVALUATED:
                     self._figures[feature.figure][active] = metrics[feature.figure][active]
         self.finished |= ended
         self._observe(list(np.flatnonzero(active)))
@@ -221,7 +224,7 @@ class EnvCore:
             diverged |= broken
             ended |= going & (report.refused | broken | self.federation.done)
         for feature in self.features:
-            if feature.figure in sums and feature.signal_class != "raw":
+            if feature.figure in sums and feature.figure not in EVALUATED:
                 mean = sums[feature.figure] / np.maximum(counts, 1)
                 self._figures[feature.figure] = np.where(counts > 0, mean, self._figures[feature.figure])
         return ended, diverged

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from envs.knobs import Knob
 from fl_core.errors import unknown_name
 from fl_core.rounds import FIGURES, FloatArray
+from fl_core.telemetry import PER_LAYER, TELEMETRY
 
 FEATURE_BOUND = 2.0
 """Features are clipped to [-FEATURE_BOUND, FEATURE_BOUND]."""
@@ -61,11 +63,7 @@ def _catalogue(classes: int) -> tuple[Feature, ...]:
             "log of the released sum's norm over the noise's expected norm",
         ),
         _figure("release_alignment", lambda cosine: cosine, "cosine between successive released sums"),
-        _figure(
-            "unclipped_share_noised",
-            lambda share: 2 * share - 1,
-            "noised share of clients within the clip norm, from -1 to 1",
-        ),
+        _figure("clipped_share", lambda share: 1 - 2 * share, "exact share of clients within the clip norm, -1 to 1"),
         _figure(
             "trimmed_accuracy",
             lambda accuracy: 2 * accuracy - 1,
@@ -80,9 +78,24 @@ def _catalogue(classes: int) -> tuple[Feature, ...]:
     )
 
 
+def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Feature, ...]:
+    """Features of what telemetry releases, each over the range of its figure."""
+    made = []
+    for one in (TELEMETRY[name] for name in telemetry):
+        scale = partial(_over_range, one.low, one.high)
+        names = [f"{one.figure}{PER_LAYER}{layer}" for layer in layers] if one.per_layer else [one.figure]
+        made += [Feature(name, "accounted", name, scale, f"{one.summary}, -1 to 1") for name in names]
+    return tuple(made)
+
+
+def _over_range(low: float, high: float, value: FloatArray) -> FloatArray:
+    """From a figure between `low` and `high` to [-1, 1]."""
+    return 2 * (value - low) / (high - low) - 1
+
+
 def all_features() -> tuple[Feature, ...]:
     """Every feature that some observation may hold, for lists; the knobs' last actions come on top."""
-    return (_TIME, _NOISE, *_catalogue(classes=2))
+    return (_TIME, _NOISE, *_catalogue(classes=2), *_paid_features(TELEMETRY, ("LAYER",)))
 
 
 def last_action(knob: str) -> str:
@@ -100,8 +113,17 @@ _NOISE = Feature(
 )
 
 
-def make_features(signals: str, knobs: tuple[Knob, ...], classes: int) -> tuple[Feature, ...]:
+def make_features(
+    signals: str, knobs: tuple[Knob, ...], classes: int, telemetry: Iterable[str] = (), layers: Sequence[str] = ()
+) -> tuple[Feature, ...]:
     """The features of a signal set, in the order of the observation.
+
+    Args:
+        signals: one of `SIGNAL_SETS`.
+        knobs: those of the action.
+        classes: of the problem.
+        telemetry: what the rounds pay for.
+        layers: names of the model's layers.
 
     Raises:
         InputError: the signal set is unknown.
@@ -114,4 +136,5 @@ def make_features(signals: str, knobs: tuple[Knob, ...], classes: int) -> tuple[
         for knob in knobs
     )
     read = tuple(feature for feature in _catalogue(classes) if feature.signal_class in allowed)
-    return (_TIME, _NOISE, *actions, *read)
+    paid = _paid_features(telemetry, layers) if "accounted" in allowed else ()
+    return (_TIME, _NOISE, *actions, *read, *paid)

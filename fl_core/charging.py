@@ -8,53 +8,156 @@ really there certifies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fl_core.config import FederationConfig
+from fl_core.errors import require
 from fl_core.privacy import accounting
-from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release, split_noise_multiplier
+from fl_core.privacy.ledger import (
+    BudgetExhausted,
+    Ledger,
+    Release,
+    split_noise_multiplier,
+    update_noise_multiplier,
+)
 from fl_core.recipes.mechanism import RISK_SHARE
 from fl_core.recipes.recipe import Recipe
 from fl_core.rounds import LEAST_SHARE, BoolArray, FloatArray, RoundPlan
+from fl_core.telemetry import CLIP_BIT, parse_telemetry
 
-UPDATE, CLIP_BIT, RISK = "update", "clip-bit", "risk"
-RELEASES = (UPDATE, CLIP_BIT, RISK)
+UPDATE, RISK = "update", "risk"
+MOST_BIT_SHARE = 0.5
+"""The most of a round's privacy that a clip bit with noise of its own takes, in rounds noisier than planned."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """What counts the privacy of one run.
+
+    Attributes:
+        ledger: what is certified.
+        claim: what the paper claims; None under `sound`.
+        clients: a ledger for each budget of the clients' own; a client is out when its ledger refuses.
+        lasting: per ledger of `clients`, the part of C with which it lasts as long as the run's: noise of σ on an
+            update clipped to part·C is noise of σ/part.
+    """
+
+    ledger: Ledger
+    claim: Ledger | None = None
+    clients: tuple[Ledger, ...] = ()
+    lasting: tuple[float, ...] = ()
+
+    @property
+    def budget(self) -> Ledger:
+        """What gives out the noise: the claim, or the ledger itself."""
+        return self.claim or self.ledger
+
+    def in_use(self, ledger: Ledger) -> bool:
+        """Whether a ledger of `clients` has paid for every round so far."""
+        return len(ledger.charges) == len(self.ledger.charges)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "ledger": self.ledger.state_dict(),
+            "claim": None if self.claim is None else self.claim.state_dict(),
+            "clients": [one.state_dict() for one in self.clients],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of books with the same budgets.
+
+        Raises:
+            InputError: the state was edited or damaged, or belongs to other budgets.
+        """
+        found, own = len(state["clients"]), len(self.clients)
+        require(found == own, f"The saved state holds {found} client budgets, but this run has {own}.")
+        self.ledger.load_state_dict(state["ledger"])
+        if self.claim is not None:
+            self.claim.load_state_dict(state["claim"])
+        for ledger, saved in zip(self.clients, state["clients"], strict=True):
+            ledger.load_state_dict(saved)
 
 
 class Charging:
     """The budgets of a batch of runs.
 
     Attributes:
-        ledgers: per run, what is certified.
-        claims: per run, what the paper claims; None under `sound`.
+        books: per run, what counts its privacy.
     """
 
-    def __init__(self, config: FederationConfig, recipe: Recipe, runs: int):
-        """Open the books of runs that spend the configuration's ε."""
+    def __init__(self, config: FederationConfig, recipe: Recipe, books: Sequence[Books]):
+        """Take over the prepared books of runs."""
         self._config, self._recipe = config, recipe
-        opened = [self.prepare(config.epsilon) for _ in range(runs)]
-        self.ledgers: list[Ledger] = [ledger for ledger, _ in opened]
-        self.claims: list[Ledger | None] = [claim for _, claim in opened]
+        self._telemetry = parse_telemetry(config.telemetry)
+        self.books = list(books)
 
-    def prepare(self, epsilon: float) -> tuple[Ledger, Ledger | None]:
-        """Books of a run with this budget."""
-        config = self._config
+    @staticmethod
+    def prepare(config: FederationConfig, recipe: Recipe, epsilon: float) -> Books:
+        """Books of a run with this budget; budgets of the clients' own are scaled with it.
+
+        Raises:
+            InputError: a budget is too small to be certified, or the clip bit's noise is too small for the round's.
+        """
         size = (config.delta, config.accounting_rate, config.rounds)
-        if config.guarantee == "sound" or not self._recipe.private:
-            return Ledger(epsilon, *size), None
-        return Ledger(math.inf, *size), Ledger(epsilon, *size, claim=True)
+        if not recipe.private:
+            return Books(Ledger(epsilon, *size))
+        if config.guarantee == "sound":
+            ledger = Ledger(epsilon, *size)
+            scales = (one / config.epsilon for one in config.client_budgets)
+            clients = tuple(Ledger(epsilon * scale, *size) for scale in scales)
+            uniform = ledger.uniform_noise_multiplier
+            lasting = tuple(min(1.0, uniform / one.uniform_noise_multiplier) for one in clients)
+            books = Books(ledger, clients=clients, lasting=lasting)
+        else:
+            books = Books(Ledger(math.inf, *size), Ledger(epsilon, *size, claim=True))
+        if config.bit_noise > 0:
+            update_noise_multiplier(books.budget.uniform_noise_multiplier, config.bit_noise)
+        return books
 
-    def open(self, row: int, prepared: tuple[Ledger, Ledger | None]) -> None:
-        """Put a run on these books."""
-        self.ledgers[row], self.claims[row] = prepared
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """Per run, what is certified."""
+        return [one.ledger for one in self.books]
+
+    @property
+    def claims(self) -> list[Ledger | None]:
+        """Per run, what the paper claims; None under `sound`."""
+        return [one.claim for one in self.books]
 
     @property
     def budgets(self) -> list[Ledger]:
-        """Per run, what gives out the noise: the claim, or the ledger itself."""
-        return [claim or ledger for ledger, claim in zip(self.ledgers, self.claims, strict=True)]
+        """Per run, what gives out the noise."""
+        return [one.budget for one in self.books]
+
+    # ---------------------------------------------------------------- clients' own budgets
+
+    def client_shares(self) -> FloatArray | None:
+        """Part of C that lets each client's budget last as long as the run's `[runs, clients]`; 0 for one that is out.
+
+        None where clients have no budgets of their own.
+        """
+        if not self._config.client_budgets:
+            return None
+        dealt = np.arange(self._config.clients) % len(self._config.client_budgets)
+        parts = [
+            [part if books.in_use(one) else 0.0 for one, part in zip(books.clients, books.lasting, strict=True)]
+            for books in self.books
+        ]
+        return np.array(parts)[:, dealt]
+
+    # ---------------------------------------------------------------- a round
+
+    def releases(self, plan: RoundPlan) -> tuple[str, ...]:
+        """What a round releases."""
+        pays = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
+        bit = (CLIP_BIT,) if self._config.bit_noise > 0 else ()
+        return (UPDATE, RISK, *(self._telemetry if pays else bit))
 
     def charge(
         self, plan: RoundPlan, wanted: BoolArray, rounds: np.ndarray, effective: Callable[[int], float]
@@ -68,12 +171,11 @@ class Charging:
             effective: of a run, the factor by which the noise that is really there falls short of the claim.
 
         Returns:
-            Noise multipliers `[runs]` by release (the clip bit only where it is bought), and the runs that were refused
+            Noise multipliers `[runs]` by release (telemetry only where it is bought), and the runs that were refused
             `[runs]`.
         """
         runs = len(wanted)
-        buys_bit = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
-        noise = {name: np.zeros(runs) for name in RELEASES if name != CLIP_BIT or buys_bit}
+        noise = {name: np.zeros(runs) for name in self.releases(plan)}
         refused = np.zeros(runs, dtype=bool)
         if not self._recipe.private:
             return noise, refused
@@ -90,15 +192,23 @@ class Charging:
     def _charge_run(
         self, row: int, plan: RoundPlan, round_index: int, effective: Callable[[int], float]
     ) -> dict[str, float]:
-        budget = self.budgets[row]
+        books, budget = self.books[row], self.books[row].budget
         share = self._budget_share(plan, row, round_index)
         joint = budget.uniform_noise_multiplier if share is None else budget.noise_multiplier_for_share(share)
-        multipliers = split_noise_multiplier(joint, self._shares(plan, row))
+        multipliers = split_noise_multiplier(joint, self._shares(plan, row, joint))
+        strength = self._recipe.mechanism.client_budget_strength
+        if "client_budget_strength" in plan.settings:
+            strength = float(plan.settings["client_budget_strength"][row])
+        own = zip(books.clients, books.lasting, strict=True)
+        paying = [(one, part**strength) for one, part in own if books.in_use(one)]
         budget.charge(round_index, [Release(name, value) for name, value in multipliers.items()])
-        if self.claims[row] is not None:
+        for ledger, part in paying:  # one that cannot pay is left behind
+            with suppress(BudgetExhausted):
+                ledger.charge(round_index, [Release(name, value / part) for name, value in multipliers.items()])
+        if books.claim is not None:
             factor = effective(row)
             real = {name: value * factor if name == UPDATE else value for name, value in multipliers.items()}
-            self.ledgers[row].charge(round_index, [Release(name, value) for name, value in real.items()])
+            books.ledger.charge(round_index, [Release(name, value) for name, value in real.items()])
         return multipliers
 
     def _budget_share(self, plan: RoundPlan, row: int, round_index: int) -> float | None:
@@ -112,14 +222,19 @@ class Charging:
             return None
         return self._recipe.mechanism.budget_share(round_index, self._config.rounds)
 
-    def _shares(self, plan: RoundPlan, row: int) -> dict[str, float]:
-        """How the round's privacy is split over its releases."""
+    def _shares(self, plan: RoundPlan, row: int, joint: float) -> dict[str, float]:
+        """How the privacy of a round with this noise multiplier is split over its releases."""
         telemetry = self._config.telemetry_share
         if "telemetry_share" in plan.settings:
             telemetry = float(plan.settings["telemetry_share"][row])
         mechanism = self._recipe.mechanism
         risk = RISK_SHARE if mechanism.uses_risk and not mechanism.exact_risk else 0.0
-        shares = {UPDATE: (1 - telemetry) * (1 - risk), CLIP_BIT: telemetry * (1 - risk), RISK: risk}
+        shares = {UPDATE: (1 - telemetry) * (1 - risk), RISK: risk}
+        shares |= {name: telemetry * (1 - risk) * part for name, part in self._telemetry.items()}
+        if self._config.bit_noise > 0:
+            bit = min(MOST_BIT_SHARE, (joint / (2 * self._config.bit_noise)) ** 2)
+            others = 1 - shares.pop(CLIP_BIT)
+            shares = {name: share * (1 - bit) / others for name, share in shares.items()} | {CLIP_BIT: bit}
         return {name: share for name, share in shares.items() if share > 0}
 
     def figures(self) -> dict[str, FloatArray]:
@@ -138,7 +253,7 @@ class Charging:
             "epsilon_left": np.array(left),
             "budget_left": np.array([budget.remaining_share for budget in budgets]),
         }
-        if any(claim is not None for claim in self.claims):
+        if any(one.claim is not None for one in self.books):
             figures["epsilon_of_updates"] = np.array([self.certified(row) for row in range(runs)])
         return figures
 
@@ -154,10 +269,3 @@ class Charging:
         segments = [(sigma * uploads, rate, steps) for sigma, rate, steps in ledger.segments()]
         accountant = "gdp" if ledger.sampling_rate == 1 else "rdp"
         return accounting.epsilon(segments, ledger.delta if delta is None else delta, accountant)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Books as plain JSON values."""
-        return {
-            "ledgers": [ledger.state_dict() for ledger in self.ledgers],
-            "claims": [None if claim is None else claim.state_dict() for claim in self.claims],
-        }

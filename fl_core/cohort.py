@@ -51,15 +51,19 @@ def draw_cohort(
     rounds: NDArray[np.int64],
     ran: BoolArray,
     device: torch.device,
+    out: BoolArray | None = None,
 ) -> Cohort:
     """Draw the cohort of every run that takes part; the others get an empty one.
 
-    `poisson` draws every client independently, and an empty cohort stays empty; `fixed` draws equally many.
+    `poisson` draws every client independently, and an empty cohort stays empty; `fixed` draws equally many. Clients
+    that are `out` `[runs, clients]` stay away where they are drawn.
     """
     members = [
         _members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)
         for seed, index, takes_part in zip(seeds, rounds, ran, strict=True)
     ]
+    if out is not None:
+        members = [drawn[~left[drawn]] for drawn, left in zip(members, out, strict=True)]
     sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
     rows = np.repeat(np.arange(len(members)), sizes)
     places = np.concatenate([np.arange(size) for size in sizes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,6 +19,7 @@ from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, split_list, without
+from fl_core.telemetry import CLIP_BIT, parse_telemetry
 
 MOST_ROUNDS = 1_000_000
 EVALUATIONS = {
@@ -81,8 +82,17 @@ class FederationConfig:
     """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
     placement: str = "central"
     """Who adds the noise: central, distributed or local."""
+    client_epsilon: str = ""
+    """Public budgets of the clients' own, comma-separated and dealt out in turn, the largest equal to epsilon: 2,4,8;
+    a client is out when its filter trips. Empty gives every client all of epsilon."""
     telemetry_share: float = 0.0
-    """Share of each round's privacy spent on releasing the noised share of unclipped clients, in [0, 1)."""
+    """Share of each round's privacy spent on telemetry, in [0, 1)."""
+    telemetry: str = "clip-bit"
+    """What the share pays for, comma-separated, if need be with parts that sum to 1: clip-bit, accuracy, loss,
+    layer-norms; accuracy=0.7,loss=0.3."""
+    bit_noise: float = 0.0
+    """Std of the clip bit's noise, in clients, in place of its part of the share (a twentieth of the cohort is usual);
+    above half of the round's noise multiplier. 0 leaves it to the share."""
     evaluation: str = "holdout"
     """What clients' models are tested on: holdout (their own), classes (test images of their classes) or whole."""
     evaluation_samples: int = 0
@@ -111,6 +121,7 @@ class FederationConfig:
         self._check_guarantee()
         self.check_epsilon(self.epsilon)
         self._check_telemetry()
+        self._check_client_budgets()
         if math.isfinite(self.epsilon):
             self.warn_of_delta()
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -127,7 +138,7 @@ class FederationConfig:
                 raise unknown_name(field, name, allowed)
         dataset_entry(self.dataset)
         parse_partition(self.partition)
-        for field in ("set", "without"):
+        for field in ("set", "without", "client_epsilon", "telemetry"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
         self.recipe()
 
@@ -150,15 +161,53 @@ class FederationConfig:
         """
         method = find_method(self.method).in_mode(self.guarantee)
         recipe = edit(without(method, split_list(self.without)), split_list(self.set))
+        if self.client_epsilon and recipe.mechanism.client_budget == "uniform":
+            recipe = replace(recipe, mechanism=replace(recipe.mechanism, client_budget="own"))
         recipe.check()
         return recipe
 
     def _check_telemetry(self) -> None:
-        """Refuse to pay for a clip bit where nothing is clipped."""
+        """Refuse to pay for telemetry where nothing is clipped, and noise of a bit that is not asked for."""
+        shares, private = parse_telemetry(self.telemetry), self.recipe().private
+        for field in ("telemetry_share", "bit_noise"):
+            value = getattr(self, field)
+            require(
+                not value or private,
+                f"{field} is {value}, but method '{self.method}' clips nothing that could be reported; set it to 0.",
+            )
         require(
-            not self.telemetry_share or self.recipe().private,
-            f"telemetry_share is {self.telemetry_share}, but method '{self.method}' clips nothing that could be "
-            "reported; set it to 0.",
+            not self.bit_noise or CLIP_BIT in shares,
+            f"bit_noise is {self.bit_noise}, but telemetry is '{self.telemetry}', without the clip-bit.",
+        )
+
+    @property
+    def client_budgets(self) -> tuple[float, ...]:
+        """Budgets of the clients' own as ε, dealt out in turn; none where all have the same.
+
+        Raises:
+            InputError: the text of `client_epsilon` holds something else.
+        """
+        try:
+            return tuple(float(piece) for piece in split_list(self.client_epsilon))
+        except ValueError:
+            raise InputError(
+                f"client_epsilon is '{self.client_epsilon}', but it must be a comma-separated list of numbers."
+            ) from None
+
+    def _check_client_budgets(self) -> None:
+        """Refuse clients' budgets that do not fit the run's, or that nothing in the method can keep."""
+        recipe, budgets = self.recipe(), self.client_budgets
+        part, text = recipe.mechanism.client_budget, f"client_epsilon is '{self.client_epsilon}'"
+        require(part != "own" or bool(budgets), "mechanism.client_budget is own, but client_epsilon names no budgets.")
+        if not budgets:
+            return
+        require(recipe.private, f"{text}, but method '{self.method}' releases nothing with noise.")
+        require(self.guarantee == "sound", f"{text}, which needs guarantee sound, but it is {self.guarantee}.")
+        require(part == "own", f"{text}, but the method shares budgets by {part}; add --set client_budget=own.")
+        require(len(budgets) <= self.clients, f"{text}: {len(budgets)} budgets for {self.clients} clients.")
+        require(
+            all(0 < one < math.inf for one in budgets) and max(budgets) == self.epsilon,
+            f"{text}, but its entries must be above 0 and the largest equal to epsilon {self.epsilon:g}.",
         )
 
     def check_epsilon(self, epsilon: float) -> None:
@@ -247,5 +296,6 @@ _RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
     ("weight_decay", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
     ("delta", "a number in (0, 1)", lambda value: 0 < value < 1),
     ("telemetry_share", "a number in [0, 1)", lambda value: 0 <= value < 1),
+    ("bit_noise", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
 )
 """Numbers by field: what is allowed, in words and as a test. NaN passes none of them."""

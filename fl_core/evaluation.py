@@ -12,6 +12,19 @@ from fl_core.executors import Executor, Images
 from fl_core.local_data import ClientTables
 
 SUBSET_SEED = 0
+EVALUATED = frozenset(
+    {
+        "global_accuracy",
+        "global_loss",
+        "personal_accuracy",
+        "personal_accuracy_spread",
+        "personal_loss",
+        "personal_loss_spread",
+        "trimmed_accuracy",
+        "trimmed_loss",
+    }
+)
+"""Figures that only an evaluation knows, not the round itself."""
 
 
 class Evaluation:
@@ -60,17 +73,19 @@ class Evaluation:
 
     def _on_holdouts(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[runs, clients]` on the clients' own hold-outs."""
-        runs, clients, longest = tables.test.shape
-        if models.dim() == 2:
-            scores = self._executor.score(models, tables.test.view(runs, -1), self._train)
-        else:
-            scores = self._executor.score(models.flatten(0, 1), tables.test.flatten(0, 1), self._train)
-        counted = torch.arange(longest, device=models.device) < tables.test_count.unsqueeze(-1)
-        accuracy, loss = (
-            torch.where(counted, score.view(runs, clients, longest), 0.0).sum(-1) / tables.test_count
-            for score in scores
-        )
+        runs, clients, _ = tables.test.shape
+        if models.dim() == 3:
+            own = (models.flatten(0, 1), tables.test.flatten(0, 1), tables.test_count.flatten())
+            accuracy, loss = self.holdout(*own)
+            return accuracy.view(runs, clients), loss.view(runs, clients)
+        hits, losses = self._executor.score(models, tables.test.view(runs, -1), self._train)
+        accuracy, loss = (_counted_mean(one.view(tables.test.shape), tables.test_count) for one in (hits, losses))
         return accuracy, loss
+
+    def holdout(self, models: Tensor, index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[rows]` of models `[rows, size]` on the first `counts` samples of each row of `index`."""
+        hits, losses = self._executor.score(models, index, self._train)
+        return _counted_mean(hits, counts), _counted_mean(losses, counts)
 
     def _pooled(self, models: Tensor, tables: ClientTables, mode: str) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[runs, clients]` on the pooled test images, all or those of the client's classes."""
@@ -92,6 +107,12 @@ class Evaluation:
         labels = self._train.labels(tables.train)
         holds = torch.zeros(*labels.shape[:2], self._classes, dtype=torch.bool, device=labels.device)
         return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool))
+
+
+def _counted_mean(values: Tensor, counts: Tensor) -> Tensor:
+    """Mean of the first `counts` entries of `[..., longest]`."""
+    counted = torch.arange(values.shape[-1], device=values.device) < counts.unsqueeze(-1)
+    return torch.where(counted, values, 0.0).sum(-1) / counts
 
 
 def trimmed_mean(values: Tensor) -> Tensor:

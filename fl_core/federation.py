@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fl_core import saved_state
-from fl_core.charging import Charging
+from fl_core.charging import Books, Charging
 from fl_core.cohort import draw_cohort
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.clients import ClientIndex, client_index
@@ -80,12 +80,11 @@ class Federation:
         self.last_release = torch.zeros_like(self.server)
         self.run_state = self._allocate(self._initial_run_state(self.server[0]), runs)
         self.clients = self._allocate(self._initial_client_state(self.server[0]), runs, config.clients)
-        self.charging = Charging(config, self.recipe, runs)
         self._defaults = [dict[str, float]() for _ in range(runs)]
         prepared = [self._prepare(one) for one in self.settings]
         self._indices = [index for _, index in prepared]
-        for row, (books, _) in enumerate(prepared):
-            self.charging.open(row, books)
+        self.charging = Charging(config, self.recipe, [books for books, _ in prepared])
+        for row in range(runs):
             self._reset_run(row)
         self.tables = ClientTables(self._indices, self.device)
 
@@ -108,12 +107,12 @@ class Federation:
         prepared = [self._prepare(one) for one in settings]
         for row, one, (books, index) in zip(rows, settings, prepared, strict=True):
             self.settings[row], self._indices[row] = one, index
-            self.charging.open(row, books)
+            self.charging.books[row] = books
             self.rounds[row] = 0
             self._reset_run(row)
         self.tables = ClientTables(self._indices, self.device)
 
-    def _prepare(self, settings: RunSettings) -> tuple[tuple[Ledger, Ledger | None], ClientIndex]:
+    def _prepare(self, settings: RunSettings) -> tuple[Books, ClientIndex]:
         config = self.config
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
         config.check_epsilon(epsilon)
@@ -122,7 +121,7 @@ class Federation:
         partition = config.partition if settings.partition is None else settings.partition
         labels, groups = self._dataset.train_labels, self._dataset.train_groups
         index = client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
-        return self.charging.prepare(epsilon), index
+        return Charging.prepare(config, self.recipe, epsilon), index
 
     def _initial_run_state(self, server: Tensor) -> dict[str, Tensor]:
         recipe = self.recipe
@@ -319,11 +318,17 @@ class Federation:
     def _evaluate(self, mode: str = "") -> dict[str, Tensor]:
         part = self.recipe.personalization
         own = bool(self.clients) and any(name in self.clients for name in ("local", "own", "added"))
-        server = self._viewed(self.server, torch.arange(self.runs, device=self.device))
+        server = self.viewed(self.server, torch.arange(self.runs, device=self.device))
         models = server
         if own or part.adaptation_phases:
             models = self._client_models().view(self.runs, self.config.clients, -1)
         return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, mode)
+
+    def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
+        """Accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
+        tables = self.tables
+        accuracy, loss = self._evaluation.holdout(models, tables.test[run, client], tables.test_count[run, client])
+        return accuracy, loss / math.log(self.model.classes)
 
     def _client_models(self) -> Tensor:
         """The models that every client is tested with `[runs * clients, size]`."""
@@ -344,7 +349,7 @@ class Federation:
             adapted, _ = self.executor.train(work, self.images)
             finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
             vectors = torch.where(finite, adapted, vectors)
-        return self._viewed(vectors, run)
+        return self.viewed(vectors, run)
 
     def _test_context(self, run: Tensor) -> dict[str, Tensor]:
         """The mask that forward passes run under, if the method has a public one."""
@@ -353,7 +358,7 @@ class Federation:
         support = self.public_mask({"sparsity": self.run_state["sparsity"]})
         return {} if support is None else {"support": support[run]}
 
-    def _viewed(self, vectors: Tensor, run: Tensor) -> Tensor:
+    def viewed(self, vectors: Tensor, run: Tensor) -> Tensor:
         """The model parameters `[rows, size]` of vectors, under the mask of their runs."""
         if self.recipe.sparsification.masks_forward:
             context = self._test_context(run)

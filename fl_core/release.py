@@ -120,7 +120,7 @@ class Releasing:
         if cohorts.layer_weights is not None:
             norms = norms * cohorts.layer_weights.sqrt()
         if cohorts.budget_ratio is not None and not self._recipe.mechanism.exact_risk:
-            norms = norms * cohorts.budget_ratio.clamp(LEAST_RATIO, 1.0).unsqueeze(-1)
+            norms = norms * cohorts.budget_ratio.clamp_max(1.0).unsqueeze(-1)
         return norms
 
     # ---------------------------------------------------------------- noise

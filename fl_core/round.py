@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.charging import CLIP_BIT, RISK, UPDATE
+from fl_core.charging import RISK, UPDATE
 from fl_core.cohort import draw_cohort
 from fl_core.executors import LocalWork
 from fl_core.information import jacobian_risk
-from fl_core.privacy.mechanism import noise_std, noised_clip_share
-from fl_core.recipes.mechanism import LEAST_RATIO, layer_weights
+from fl_core.privacy.mechanism import noise_std, noised_mean
+from fl_core.recipes.mechanism import LEAST_RATIO, layer_norms, layer_weights
 from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.personalization import Start
 from fl_core.recipes.personalization import View as ClientView
@@ -23,6 +23,7 @@ from fl_core.recipes.sparsification import Trained
 from fl_core.release import Cohorts, Released
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan
 from fl_core.streams import torch_generator
+from fl_core.telemetry import TELEMETRY, Witness, figures_of
 from fl_core.uplink import uplink_bytes
 
 if TYPE_CHECKING:
@@ -53,9 +54,18 @@ class Round:
         self.federation, self.noise, self.ran = federation, noise, ran
         self.config, self.recipe, self.model = federation.config, federation.recipe, federation.model
         self.device = federation.device
-        self.cohort = draw_cohort(self.config, federation.seeds, federation.rounds, ran, self.device)
         self.knobs = federation.knob_values(plan)
+        shares = federation.charging.client_shares()
+        out = None if shares is None else shares == 0
+        self.cohort = draw_cohort(self.config, federation.seeds, federation.rounds, ran, self.device, out)
+        self._client_shares = None if shares is None else self._shares(shares)
         self._participants = torch.from_numpy(self.cohort.sizes.astype(np.float32)).to(self.device)
+
+    def _shares(self, lasting: FloatArray) -> Tensor:
+        """Part of C that each client with a budget of its own uses in this round `[runs, clients]`; 0 if out."""
+        shares = torch.from_numpy(lasting.astype(np.float32)).to(self.device)
+        used = shares ** self.knobs["client_budget_strength"].unsqueeze(-1)
+        return torch.where(shares > 0, used, 0.0)
 
     def run(self) -> Figures:
         """Do it. The federation has moved on afterwards."""
@@ -74,7 +84,7 @@ class Round:
             "rejected_updates": rejected,
         }
         if recipe.exchanges:
-            figures |= self._release(start, trained, update)
+            figures |= self._release(start, trained, update, finite)
         self._keep(recipe.personalization.end(self.model, trained, start), finite)
         if recipe.mechanism.uses_risk:
             figures |= self._measure_risk(trained, work, finite)
@@ -138,7 +148,7 @@ class Round:
 
     # ---------------------------------------------------------------- release
 
-    def _release(self, start: Start, trained: Tensor, update: Tensor) -> Figures:
+    def _release(self, start: Start, trained: Tensor, update: Tensor, finite: Tensor) -> Figures:
         """Clip, sum, noise and aggregate; the server models of the runs that ran move on."""
         federation, cohort = self.federation, self.cohort
         kept = self.recipe.sparsification.kept(self._trained(start, trained, update))
@@ -159,6 +169,8 @@ class Round:
         released = federation.releasing(cohorts, self._update_noise)
         moved = federation.server + self.knobs["server_learning_rate"].unsqueeze(-1) * released.mean
         figures = self._release_figures(cohorts, released, moved)
+        if self.recipe.private:
+            figures |= self._telemetry(update, trained, released, finite)
         everything = update.new_ones(())  # expanded, so that nothing is allocated
         masks = [(everything if mask is None else mask).expand_as(update) for mask in (uploaded, start.shared)]
         figures["uplink_bytes"] = self._mean(uplink_bytes(self.recipe, self.config.placement, *masks))
@@ -205,8 +217,13 @@ class Round:
         return cohort.scatter(layer_weights(federation.clients["log_odds"][cohort.run, cohort.client]))
 
     def _budget_ratio(self) -> Tensor | None:
-        """Share of the round's budget of each client by its last known risk `[runs, width]` (ADP-PFL eq. 12)."""
+        """Part of C that each client uses `[runs, width]`: by its own budget, or by its last known risk.
+
+        None where all use the whole. The risk's is that of ADP-PFL eq. 12.
+        """
         mechanism, federation, run = self.recipe.mechanism, self.federation, self.cohort.run
+        if self._client_shares is not None:
+            return self.cohort.scatter(self._client_shares[run, self.cohort.client])
         if not mechanism.uses_risk:
             return None
         risks, reference = federation.clients["risk"], federation.run_state["risk_reference"]
@@ -215,7 +232,7 @@ class Round:
             reference = torch.where(torch.isfinite(known), known, 0.0)
         own = risks[run, self.cohort.client]
         ratio = (reference[run] / own.clamp_min(10**-RISK_SPAN)).clamp(LEAST_RATIO, 1.0)
-        ratio = ratio ** self.knobs["client_budget_strength"][run]
+        ratio = (ratio ** self.knobs["client_budget_strength"][run]).clamp(LEAST_RATIO, 1.0)
         return self.cohort.scatter(torch.where((own > 0) & (reference[run] > 0), ratio, 1.0))
 
     def _release_figures(self, cohorts: Cohorts, released: Released, moved: Tensor) -> Figures:
@@ -233,15 +250,45 @@ class Round:
             figures["clipped_share"] = (cohorts.present & ~released.clipped.within).sum(-1) / counts
             signal = torch.linalg.vector_norm(released.exact, dim=-1)
             figures["signal_to_noise"] = _ratio(signal, released.expected_noise)
-        if self.recipe.private and CLIP_BIT in self.noise:
-            figures["unclipped_share_noised"] = noised_clip_share(
-                released.clipped.within,
-                cohorts.present,
-                self.config.cohort,
-                self._bit_noise(CLIP_BIT),
-                self._draw("telemetry", self.ran & (self.noise[CLIP_BIT] > 0), (1,)).squeeze(-1),
-            )
         return figures
+
+    # ---------------------------------------------------------------- telemetry
+
+    def _telemetry(self, update: Tensor, trained: Tensor, released: Released, finite: Tensor) -> Figures:
+        """The noised means of what the round pays for, each with noise of its own; who diverged adds nothing."""
+        bought = [name for name in TELEMETRY if name in self.noise]
+        layers = tuple(span.name for span in self.model.layers)
+        sizes = [len(layers) if TELEMETRY[name].per_layer else 1 for name in bought]
+        rows = self.ran & np.any([self.noise[name] > 0 for name in bought], axis=0) if bought else self.ran
+        draws = self._draw("telemetry", rows, (sum(sizes),)).split(sizes, dim=-1) if bought else ()
+        witness = self._witness(update, trained, released)
+        weights, expected = self._weights()
+        figures: Figures = {}
+        for name, noise in zip(bought, draws, strict=True):
+            values = TELEMETRY[name].contributions(witness) * (finite * weights).unsqueeze(-1)
+            mean = noised_mean(self.cohort.scatter(values), expected, self._unit_noise(name), noise)
+            figures |= figures_of(name, mean, layers)
+        return figures
+
+    def _witness(self, update: Tensor, trained: Tensor, released: Released) -> Witness:
+        """What the cohort's clients know of this round."""
+        federation, cohort, place = self.federation, self.cohort, (self.cohort.run, self.cohort.place)
+        norms = layer_norms(self.model, torch.nan_to_num(update)) * released.clipped.factors[place]
+
+        def scores() -> tuple[Tensor, Tensor]:
+            models = torch.nan_to_num(federation.viewed(trained, cohort.run))
+            return federation.holdout_scores(models, cohort.run, cohort.client)
+
+        clip = self.knobs["clip_norm"][cohort.run].unsqueeze(-1)
+        return Witness(released.clipped.within[place], norms / clip, scores)
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """Weight of each client in a noised mean `[rows]`, and what a cohort's are expected to sum to `[runs]`."""
+        if self._client_shares is None:
+            expected = torch.full((self.federation.runs,), self.config.cohort, device=self.device)
+            return torch.ones(len(self.cohort.run), device=self.device), expected
+        expected = self._client_shares.sum(-1) * self.config.cohort / self.config.clients
+        return self._client_shares[self.cohort.run, self.cohort.client], expected
 
     # ---------------------------------------------------------------- what follows from the release
 
@@ -291,7 +338,7 @@ class Round:
         own = federation.clients["risk"][cohort.run, cohort.client]
         scores = torch.where(own > 0, own.clamp_min(10**-RISK_SPAN).log10() / RISK_SPAN, 0.0).clamp(-1, 1)
         draws = self._draw("risk", self.ran & (self.noise[RISK] > 0), (1,)).squeeze(-1)
-        total = cohort.scatter(scores).sum(-1) + self._bit_noise(RISK) * draws
+        total = cohort.scatter(scores).sum(-1) + self._unit_noise(RISK) * draws
         reference = 10 ** (RISK_SPAN * (total / self.config.cohort).clamp(-1, 1))
         ran = torch.from_numpy(self.ran).to(self.device)
         federation.run_state["risk_reference"] = torch.where(ran, reference, federation.run_state["risk_reference"])
@@ -303,7 +350,7 @@ class Round:
         """The noise multipliers of a release on the device `[runs]`."""
         return torch.from_numpy(self.noise[release].astype(np.float32)).to(self.device)
 
-    def _bit_noise(self, release: str) -> Tensor:
+    def _unit_noise(self, release: str) -> Tensor:
         """Std of the noise of a sum of sensitivity 1 `[runs]`."""
         multiplier = self._charged(release)
         return noise_std(self.config.placement, torch.ones_like(multiplier), multiplier, self._participants)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fl_core.errors import InputError, unknown_name
 from fl_core.recipes.parts import KnobRange
+from fl_core.telemetry import PER_LAYER, TELEMETRY
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -48,7 +49,6 @@ FIGURES: dict[str, Figure] = {
     "server_norm": Figure("public", "norm of the server's model"),
     "release_norm_ratio": Figure("public", "norm of the released sum over the expected norm of its noise"),
     "release_alignment": Figure("public", "cosine between this and the previous released sum"),
-    "unclipped_share_noised": Figure("accounted", "noised share of clients within the clip norm (quantile bit)"),
     "clipped_share": Figure("raw", "exact share of the cohort that was clipped"),
     "risk_noised": Figure("accounted", "noised mean Jacobian risk of the cohort, that clients compare theirs with"),
     "uplink_bytes": Figure("raw", "bytes that a client of the cohort uploads, mean"),
@@ -66,7 +66,13 @@ FIGURES: dict[str, Figure] = {
     "personal_loss_spread": Figure("raw", "its standard deviation over clients"),
     "trimmed_accuracy": Figure("raw", "personal accuracy, mean of the clients between the 10th and 80th percentile"),
     "trimmed_loss": Figure("raw", "personal loss, mean of the clients between the 10th and 80th percentile"),
+    **{one.figure: Figure("accounted", one.summary) for one in TELEMETRY.values()},
 }
+
+
+def find_figure(name: str) -> Figure:
+    """The line of the catalogue for a figure, or for one layer's part of it."""
+    return FIGURES[name.partition(PER_LAYER)[0]]
 
 
 @dataclass(frozen=True)
@@ -157,4 +163,4 @@ class RoundReport:
 
     def signal_class(self, name: str) -> str:
         """`public`, `accounted` or `raw`."""
-        return FIGURES[name].signal_class
+        return find_figure(name).signal_class

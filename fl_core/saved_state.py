@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from fl_core.charging import Books
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.errors import InputError, require, require_count
 from fl_core.privacy.ledger import Ledger
@@ -29,7 +30,7 @@ def save(federation: Federation) -> dict[str, Any]:
             "settings": [_plain(one) for one in federation.settings],
             "executor": federation.executor.kind,
             "rounds": federation.rounds.tolist(),
-            **federation.charging.state_dict(),
+            "books": [books.state_dict() for books in federation.charging.books],
         },
     }
 
@@ -48,8 +49,7 @@ def load(federation: Federation, state: Mapping[str, Any]) -> None:
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The saved state is not one that a federation wrote ({error!r}).") from error
     federation.start(range(federation.runs), settings)
-    for row, pair in enumerate(books):
-        federation.charging.open(row, pair)
+    federation.charging.books = books
     federation.rounds = rounds
     federation.server, federation.last_release = tensors["server"], tensors["last_release"]
     federation.run_state = {name: tensors[f"run.{name}"] for name in federation.run_state}
@@ -62,28 +62,20 @@ def _tensors(federation: Federation) -> dict[str, Tensor]:
     return tensors | {f"clients.{name}": value for name, value in federation.clients.items()}
 
 
-Books = list[tuple[Ledger, Ledger | None]]
-
-
-def _read_plain(federation: Federation, plain: Mapping[str, Any]) -> tuple[list[RunSettings], Books, np.ndarray]:
+def _read_plain(federation: Federation, plain: Mapping[str, Any]) -> tuple[list[RunSettings], list[Books], np.ndarray]:
     """Settings, budgets and rounds `[runs]` of a saved state, once they fit this federation and each other."""
     for field, value in _plain(federation.config).items():
         if field not in _FREE and plain["config"][field] != value:
             raise InputError(f"{field} of the saved run is {plain['config'][field]}, but here it is {value}.")
-    for part in ("settings", "rounds", "ledgers", "claims"):
+    for part in ("settings", "rounds", "books"):
         found, runs = len(plain[part]), federation.runs
         require(found == runs, f"The saved state holds {found} {part}, but this federation has {runs}.")
     settings = [_read_settings(one) for one in plain["settings"]]
     books = [federation._prepare(one)[0] for one in settings]
-    for (ledger, claim), saved, claimed, rounds in zip(
-        books, plain["ledgers"], plain["claims"], plain["rounds"], strict=True
-    ):
-        ledger.load_state_dict(saved)
-        if claim is not None:
-            claim.load_state_dict(claimed)
-        for book in (ledger, claim):
-            if book is not None:
-                _check_round(federation, rounds, book)
+    for own, saved, rounds in zip(books, plain["books"], plain["rounds"], strict=True):
+        own.load_state_dict(saved)
+        for ledger in (own.ledger, own.budget):
+            _check_round(federation, rounds, ledger)
     return settings, books, np.array(plain["rounds"], dtype=np.int64)
 
 

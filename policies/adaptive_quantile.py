@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from envs.signals import ROUND_FRACTION, last_action
@@ -29,12 +31,28 @@ class AdaptiveQuantileClip(Controller):
         Parameter("start", "clip norm of the first round", 1.0, KNOB, knob="clip_norm"),
     )
     needed_signals = "accounted"
-    needed_features = (ROUND_FRACTION, last_action("clip_norm"), "unclipped_share_noised")
+    share: ClassVar[str] = "unclipped_share_noised"
+    needed_features = (ROUND_FRACTION, last_action("clip_norm"), share)
     label_format = "adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"
 
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
         """As in `Controller`."""
         knob = next(knob for knob in self.view.knobs if knob.name == "clip_norm")
-        error = seen.unclipped_share - self.values["quantile"]
+        unclipped = (seen.feature(self.share) + 1) / 2
+        error = unclipped - self.values["quantile"]
         moved = seen.last(knob) * np.exp(-self.values["rate"] * error)
         return {"clip_norm": np.where(seen.round == 0, self.values["start"], moved)}
+
+
+class ExactQuantileClip(AdaptiveQuantileClip):
+    """The same from the exact share of unclipped clients, which no noise covers: what the paid bit is held against.
+
+    A run under it releases more than its ε says, and its report says so.
+    """
+
+    name = "aqc-exact"
+    summary = "aqc from the exact, unpaid share of unclipped clients; the run's epsilon does not cover it"
+    needed_signals = "paper"
+    share = "clipped_share"
+    needed_features = (ROUND_FRACTION, last_action("clip_norm"), share)
+    label_format = "exact adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fl_core.errors import InputError, require, unknown_name
-from policies.adaptive_quantile import AdaptiveQuantileClip
+from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.parameters import ANCHOR
 from policies.random_clip import RandomControl
@@ -32,6 +32,7 @@ CONTROLLERS: dict[str, type[Controller]] = {
         LinearDecay,
         ServerLearningRateDecay,
         AdaptiveQuantileClip,
+        ExactQuantileClip,
         RandomControl,
         NoControl,
     )

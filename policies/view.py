@@ -101,8 +101,3 @@ class Seen:
     def last(self, knob: Knob) -> FloatArray:
         """Value that a knob had in the decision before; its default at the first `[n]`."""
         return knob.decode(self.feature(last_action(knob.name)))
-
-    @property
-    def unclipped_share(self) -> FloatArray:
-        """Noised share of clients within the last clip norm `[n]`; noise may push it out of [0, 1]."""
-        return (self.feature("unclipped_share_noised") + 1) / 2

@@ -110,22 +110,16 @@ def noise_std(placement: str, clip_norm: Tensor, noise_multiplier: Tensor, parti
     return std * participants.clamp_min(1).sqrt() if placement == "local" else std
 
 
-def noised_clip_share(
-    within: Tensor, present: Tensor, cohort: float, noise_multiplier: Tensor, noise: Tensor
-) -> Tensor:
-    """The quantile bit: noised share of the cohort within the clip norm (Andrew et al. 2021, sec. 2).
+def noised_mean(values: Tensor, expected: Tensor, std: Tensor, noise: Tensor) -> Tensor:
+    """Noised mean of clients' contributions `[runs, values]`, each client's of norm at most 1.
 
-    Releases sum(b - 1/2) + N(0, (noise_multiplier/2)^2), whose sensitivity is 1/2, over the expected cohort.
+    Releases sum(v) + N(0, std^2), whose sensitivity is 1, over the expected weight of the cohort: the quantile bit of
+    Andrew et al. 2021, sec. 2, where v is -1 or 1.
 
     Args:
-        within: clients whose update was within the clip norm `[runs, clients]` (bool).
-        present: clients that took part `[runs, clients]` (bool).
-        cohort: expected cohort size.
-        noise_multiplier: noise std over the sensitivity 1/2 `[runs]`.
-        noise: standard normal draws `[runs]`.
-
-    Returns:
-        Shares `[runs]`, not clamped: the noise may push them below 0 or above 1.
+        values: contributions `[runs, clients, values]`, zero for clients that are absent.
+        expected: what the clients' weights are expected to add up to, from public figures alone `[runs]`.
+        std: of the noise in each entry of the sum `[runs]`.
+        noise: standard normal draws `[runs, values]`.
     """
-    votes = torch.where(present, within.to(noise.dtype) - 0.5, 0.0).sum(-1)
-    return 0.5 + (votes + noise * noise_multiplier / 2) / cohort
+    return (values.sum(1) + noise * std.unsqueeze(-1)) / expected.unsqueeze(-1)

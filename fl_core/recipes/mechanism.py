@@ -25,7 +25,11 @@ BUDGETS = {
     "increasing": "exp(−β(1 − (t/T)²)) times an equal share of what is left (ADP-PFL, as it must read)",
     "printed": "the same times t, as ADP-PFL's eq. 11 is printed; clipped to what is left",
 }
-CLIENT_BUDGETS = {"uniform": "equal for all", "risk": "less for clients with a high Jacobian risk (ADP-PFL eq. 12)"}
+CLIENT_BUDGETS = {
+    "uniform": "equal for all",
+    "risk": "less for clients with a high Jacobian risk (ADP-PFL eq. 12)",
+    "own": "in proportion to each client's own public budget (client_epsilon)",
+}
 LEAST_RATIO = 0.1
 """The least share of the round's budget that a risky client gets."""
 RISK_SHARE = 0.05
@@ -45,7 +49,7 @@ class Mechanism(Part):
         budget: one of `BUDGETS`, how the rounds share the budget where no controller decides.
         budget_growth: β of those that increase.
         client_budget: one of `CLIENT_BUDGETS`.
-        client_budget_strength: κ, exponent of the risk ratio; 0 is uniform, 1 the paper.
+        client_budget_strength: κ, exponent of a client's ratio of risks or budgets; 0 is uniform, 1 the paper.
         exact_risk: whether clients are compared by their exact risks; otherwise with a noised, charged mean.
     """
 
@@ -103,15 +107,13 @@ class Mechanism(Part):
                 "log",
                 "this round's budget over an equal share of what is left",
             ),
-            KnobRange(
-                "telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on the noised clip bit"
-            ),
+            KnobRange("telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on telemetry"),
         ]
         if self.clip == "layers":
             summary = "relative weight of each layer in C², before they are made to sum to 1"
             knobs.append(KnobRange("layer_weights", 0.01, 1.0, 0.1, "log", summary, per_layer=True))
-        if self.uses_risk:
-            summary = "exponent κ of the risk ratio in a client's budget"
+        if self.client_budget != "uniform":
+            summary = "exponent κ of the ratio of risks or budgets in a client's share of the round"
             knobs.append(KnobRange("client_budget_strength", 0.0, 2.0, self.client_budget_strength, "linear", summary))
         return tuple(knobs)
 

@@ -47,6 +47,7 @@ BAD_NUMBERS = {
     "epsilon": [0, -1, 0.0, -INF, NAN, "8", True, None],
     "delta": [0, 1, 1.0, -1e-5, 2, NAN, INF, "1e-5", True, None],
     "telemetry_share": [-0.1, 1, 1.0, NAN, "0", True, None],
+    "bit_noise": [-0.1, NAN, INF, "1", True, None],
 }
 
 
@@ -96,7 +97,7 @@ NAMED = (
     "guarantee",
     "evaluation",
 )
-FREE = ("data_root", "set", "without")
+FREE = ("data_root", "set", "without", "client_epsilon", "telemetry")
 
 
 @pytest.mark.parametrize("field", NAMED)

@@ -434,11 +434,11 @@ def test_the_state_of_another_configuration_is_refused(field, value):
 
 
 def edit_charge(state):
-    state["plain"]["ledgers"][1]["charges"][0][1][0][1] *= 10  # pretend that more noise was added
+    state["plain"]["books"][1]["ledger"]["charges"][0][1][0][1] *= 10  # pretend that more noise was added
 
 
 def forget_charges(state):
-    state["plain"]["ledgers"][0] = Federation(config("fedper")).ledgers[0].state_dict()
+    state["plain"]["books"][0] = Federation(config("fedper")).charging.books[0].state_dict()
 
 
 def rewind(state):
@@ -458,12 +458,16 @@ def raise_budget(state):
 
 
 def drop_row(state):
-    for part in ("settings", "rounds", "ledgers"):
+    for part in ("settings", "rounds", "books"):
         state["plain"][part].pop()
 
 
+def drop_books(state):
+    state["plain"]["books"].pop()
+
+
 def drop_ledger(state):
-    state["plain"]["ledgers"].pop()
+    del state["plain"]["books"][0]["ledger"]
 
 
 def drop_field(state):
@@ -506,6 +510,7 @@ EDITS = (
     overshoot,
     raise_budget,
     drop_row,
+    drop_books,
     drop_ledger,
     drop_field,
     drop_tensor,

@@ -368,7 +368,7 @@ def test_charges_that_were_taken_out_of_a_saved_claim_are_missed():
     federation = still(Federation(published("adp-pfl")))
     federation.run_round(plan())
     state = federation.state_dict()
-    state["plain"]["claims"][0] = Federation(published("adp-pfl")).charging.claims[0].state_dict()
+    state["plain"]["books"][0]["claim"] = Federation(published("adp-pfl")).charging.claims[0].state_dict()
     with pytest.raises(InputError, match="its ledger has charged 0"):
         federation.load_state_dict(state)
 

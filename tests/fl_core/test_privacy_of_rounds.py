@@ -20,6 +20,7 @@ from fl_core.privacy import accounting
 from fl_core.privacy.mechanism import Clipped
 from fl_core.rounds import FIGURES
 from fl_core.streams import torch_generator
+from fl_core.telemetry import TELEMETRY
 from tests.fl_core.plain import (
     BODY,
     PRIVATE,
@@ -302,7 +303,7 @@ def test_telemetry_is_paid_out_of_the_rounds_own_share():
     assert "unclipped_share_noised" in figures
     assert "unclipped_share_noised" not in without
     accounted = {name for name, figure in FIGURES.items() if figure.signal_class == "accounted"}
-    assert accounted == {"unclipped_share_noised", "risk_noised"}  # a new one needs a charge, and a test
+    assert accounted == {"risk_noised", *(one.figure for one in TELEMETRY.values())}  # each needs a charge, and a test
 
 
 def test_budget_shares_buy_their_part_of_what_is_left():

@@ -26,7 +26,7 @@ def _one_thread() -> None:
 def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_norm", signals: str = "public") -> View:
     task = find_task("digits")
     made = make_knobs(task, knobs, tuple(known_knobs().values()))
-    return View(made, make_features(signals, made, classes=10), rounds, decision_rounds)
+    return View(made, make_features(signals, made, classes=10, telemetry=("clip-bit",)), rounds, decision_rounds)
 
 
 def observe(

@@ -44,7 +44,7 @@ def test_reads(spec: str) -> None:
         ("fixd:1", "controller 'fixd' is unknown; did you mean fixed"),
         ("exponential", "did you mean exponential-decay"),
         ("", "controller '' is unknown; known are aqc"),
-        ("zzz", "known are aqc, best-fixed"),
+        ("zzz", "known are aqc, aqc-exact"),
         ("fixed:1:2", r"has 2 parameters, but fixed\[:CLIP_NORM\] takes at most 1"),
         ("best-fixed:1", "has 1 parameters, but best-fixed takes no parameters"),
         ("fixed:a", "clip_norm of controller 'fixed:a' is 'a', but it must be a finite number"),
@@ -87,6 +87,7 @@ def test_usage_shows_the_parameters() -> None:
 def test_needs_of_the_environment() -> None:
     needs = {name: (ControllerSpec(name).knobs, ControllerSpec(name).signals) for name in CONTROLLERS}
     assert needs.pop("aqc") == ("clip_norm", "accounted")
+    assert needs.pop("aqc-exact") == ("clip_norm", "paper")
     assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
     assert needs.pop("none") == ("none", "public")
     assert set(needs.values()) == {("clip_norm", "public")}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fl_core.errors import InputError
-from fl_core.privacy.mechanism import Clipped, check_placement, clip_factors, noise_std, noised_clip_share, scaled_sum
+from fl_core.privacy.mechanism import Clipped, check_placement, clip_factors, noise_std, noised_mean, scaled_sum
 
 
 def clip_and_sum(
@@ -84,27 +84,16 @@ def test_an_empty_local_cohort_still_releases_noise():
     assert float(noise_std("local", torch.tensor([2.0]), torch.tensor([3.0]), torch.tensor([0.0]))) == 6.0
 
 
-def test_the_quantile_bit_is_unbiased_and_carries_the_claimed_noise():
-    within = torch.tensor([[True] * 14 + [False] * 6])
-    present = torch.ones(1, 20, dtype=torch.bool)
-    noise = torch.randn(4000, generator=torch.Generator().manual_seed(1))
-    shares = np.array(
-        [float(noised_clip_share(within, present, 20.0, torch.tensor([4.0]), draw[None])) for draw in noise]
-    )
-    assert shares.mean() == pytest.approx(0.7, abs=4 * 0.1 / math.sqrt(4000))
-    # std 4 * (1/2) on the sum, over 20 expected clients
-    assert stats.kstest((shares - 0.7) / 0.1, "norm").pvalue > 1e-3
-
-
-def test_removing_a_client_changes_the_quantile_sum_by_one_half():
-    within = torch.tensor([[True, False, True]])
-    everyone = torch.ones(1, 3, dtype=torch.bool)
-    zero = torch.zeros(1)
-    full = noised_clip_share(within, everyone, 3.0, zero, zero)
-    for client in range(3):
-        present = everyone.clone()
-        present[0, client] = False
-        assert abs(float(full - noised_clip_share(within, present, 3.0, zero, zero))) * 3 == pytest.approx(0.5)
+def test_a_noised_mean_is_unbiased_and_carries_the_claimed_noise():
+    values = torch.tensor([[[1.0, 0.5]] * 14 + [[-1.0, 0.0]] * 6])
+    noise = torch.randn(4000, 2, generator=torch.Generator().manual_seed(1))
+    expected, std = torch.tensor([25.0]), torch.tensor([4.0])
+    means = torch.cat([noised_mean(values, expected, std, draw[None]) for draw in noise]).numpy()
+    scores = (means - [8 / 25, 7 / 25]) / (4 / 25)  # the exact sums over the expected, not the present, clients
+    assert np.abs(scores.mean(0)).max() < 4 / math.sqrt(4000)
+    for column in scores.T:
+        assert stats.kstest(column, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(scores.T)[0, 1]) < 4 / math.sqrt(4000)
 
 
 def test_an_unknown_placement_is_refused():
