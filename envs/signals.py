@@ -63,7 +63,7 @@ def _catalogue(classes: int) -> tuple[Feature, ...]:
             "log of the released sum's norm over the noise's expected norm",
         ),
         _figure("release_alignment", lambda cosine: cosine, "cosine between successive released sums"),
-        _figure("clipped_share", lambda share: 1 - 2 * share, "exact share of clients within the clip norm, -1 to 1"),
+        _figure("clipped_share", lambda share: 2 * share - 1, "exact share of clients that were clipped, from -1 to 1"),
         _figure(
             "trimmed_accuracy",
             lambda accuracy: 2 * accuracy - 1,
@@ -84,7 +84,7 @@ def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Fea
     for one in (TELEMETRY[name] for name in telemetry):
         scale = partial(_over_range, one.low, one.high)
         names = [f"{one.figure}{PER_LAYER}{layer}" for layer in layers] if one.per_layer else [one.figure]
-        made += [Feature(name, "accounted", name, scale, f"{one.summary}, -1 to 1") for name in names]
+        made += [Feature(name, "accounted", name, scale, one.summary) for name in names]
     return tuple(made)
 
 

@@ -19,7 +19,7 @@ from experiments.tensorboard import RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.errors import require_count
 from fl_core.files import spelled_out, write_json
-from fl_core.rounds import FIGURES
+from fl_core.rounds import find_figure
 
 SAVE_SECONDS = 10.0
 """How often the rounds so far are written."""
@@ -121,7 +121,7 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "executor": core.federation.executor.choice,
         "signals": contender.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
-        "figure_classes": {name: FIGURES[name].signal_class for name in figures},
+        "figure_classes": {name: find_figure(name).signal_class for name in figures},
         "search_rounds": contender.search_rounds,
         "training_rounds": contender.training_rounds,
         **spelled_out(numbers),

@@ -12,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from fl_core.errors import InputError
+from fl_core.telemetry import PER_LAYER, TELEMETRY
 
 TAGS = {
     "global_accuracy": "accuracy/global model",
@@ -31,15 +32,26 @@ TAGS = {
     "server_norm": "update/norm of the global model",
     "release_norm_ratio": "update/released norm over noise norm",
     "release_alignment": "update/cosine of successive releases",
-    "unclipped_share_noised": "clipping/noised share of unclipped clients",
     "budget_left": "privacy/share of the budget left",
     "train_loss": "loss/local training",
     "participants": "clients/in the cohort",
     "rejected_updates": "clients/updates that were not finite",
     "trimmed_accuracy": "accuracy/personal models, trimmed mean",
     "trimmed_loss": "loss/personal models, trimmed mean",
+    "epsilon_of_updates": "privacy/epsilon of the updates' noise, as published",
+    "risk_noised": "telemetry/risk noised",
+    "uplink_bytes": "clients/bytes uploaded, mean",
+    "personal_share": "clients/share of the coordinates kept personal, mean",
+    **{one.figure: f"telemetry/{one.figure.replace('_', ' ')}" for one in TELEMETRY.values()},
 }
 """Figure of a round -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+
+
+def tag_of(figure: str) -> str:
+    """The tag of a figure, or of one layer's part of it; others go below "other/"."""
+    name, dot, layer = figure.partition(PER_LAYER)
+    return f"{TAGS.get(name, f'other/{name}')}{dot and ' '}{layer}"
+
 
 Parameter = str | float | int | bool
 
@@ -85,7 +97,7 @@ class RoundWriter:
         """
         self._last_round = index
         for name, value in figures.items():
-            self._scalar(TAGS.get(name, f"other/{name}"), value, index)
+            self._scalar(tag_of(name), value, index)
 
     def hparams(self, parameters: Mapping[str, Parameter], metrics: Mapping[str, float]) -> None:
         """Fill the HParams page for this run; call it once, when the run has ended.

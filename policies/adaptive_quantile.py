@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from envs.signals import ROUND_FRACTION, last_action
@@ -31,17 +29,19 @@ class AdaptiveQuantileClip(Controller):
         Parameter("start", "clip norm of the first round", 1.0, KNOB, knob="clip_norm"),
     )
     needed_signals = "accounted"
-    share: ClassVar[str] = "unclipped_share_noised"
-    needed_features = (ROUND_FRACTION, last_action("clip_norm"), share)
+    needed_features = (ROUND_FRACTION, last_action("clip_norm"), "unclipped_share_noised")
     label_format = "adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"
 
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
         """As in `Controller`."""
         knob = next(knob for knob in self.view.knobs if knob.name == "clip_norm")
-        unclipped = (seen.feature(self.share) + 1) / 2
-        error = unclipped - self.values["quantile"]
+        error = self._unclipped(seen) - self.values["quantile"]
         moved = seen.last(knob) * np.exp(-self.values["rate"] * error)
         return {"clip_norm": np.where(seen.round == 0, self.values["start"], moved)}
+
+    def _unclipped(self, seen: Seen) -> FloatArray:
+        """Share of clients within the last clip norm `[n]`; noise may push it out of [0, 1]."""
+        return (seen.feature("unclipped_share_noised") + 1) / 2
 
 
 class ExactQuantileClip(AdaptiveQuantileClip):
@@ -53,6 +53,9 @@ class ExactQuantileClip(AdaptiveQuantileClip):
     name = "aqc-exact"
     summary = "aqc from the exact, unpaid share of unclipped clients; the run's epsilon does not cover it"
     needed_signals = "paper"
-    share = "clipped_share"
-    needed_features = (ROUND_FRACTION, last_action("clip_norm"), share)
+    needed_features = (ROUND_FRACTION, last_action("clip_norm"), "clipped_share")
     label_format = "exact adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"
+
+    def _unclipped(self, seen: Seen) -> FloatArray:
+        """The exact share `[n]`."""
+        return 1 - (seen.feature("clipped_share") + 1) / 2

@@ -11,8 +11,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # type: ignore[import-untyped]
 
-from experiments.tensorboard import TAGS, RoundWriter
+from experiments.tensorboard import TAGS, RoundWriter, tag_of
 from fl_core.errors import InputError
+from fl_core.rounds import FIGURES
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -125,3 +126,9 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"TensorBoard events cannot be written to .*file"):
         RoundWriter(tmp_path / "file")
+
+
+def test_every_reported_figure_has_a_chart_of_its_own_beside_its_kind():
+    assert set(FIGURES) == set(TAGS)
+    assert tag_of("layer_norm_noised.fc1") == "telemetry/layer norm noised fc1"
+    assert tag_of("something") == "other/something"

@@ -11,6 +11,7 @@ import pytest
 import envs  # noqa: F401  (registers the environments)
 from fl_core.errors import InputError
 from policies import AdaptiveQuantileClip, View
+from policies.adaptive_quantile import ExactQuantileClip
 from tests.policies.conftest import clip_of, make_view, observe
 
 
@@ -86,3 +87,18 @@ def test_finds_the_quantile_in_a_federated_run(start: float) -> None:
 def test_public_signals_are_not_enough(public: View) -> None:
     with pytest.raises(InputError, match=r"reads the signal 'unclipped_share_noised'.*signals='accounted'"):
         AdaptiveQuantileClip.for_env(public)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_exact_rule_takes_the_same_step_from_the_exact_share(share: float) -> None:
+    paid, exact = make_view(40, signals="accounted"), make_view(40, signals="paper")
+    noised = AdaptiveQuantileClip.for_env(paid)
+    unpaid = ExactQuantileClip.for_env(exact)
+    observation = np.array(observe(exact, 5, 2.0))
+    observation[exact.column("clipped_share")] = 2 * (1 - share) - 1
+    clips = [
+        clip_of(noised.predict(observe(paid, 5, 2.0, share))[0], paid.knobs[0]),
+        clip_of(unpaid.predict(observation)[0], exact.knobs[0]),
+    ]
+    assert clips[0] == pytest.approx(clips[1], rel=1e-6)
+    assert clips[0] == pytest.approx(2 * math.exp(-0.2 * (share - 0.5)), rel=1e-5)
