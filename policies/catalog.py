@@ -12,6 +12,7 @@ from typing import Any
 from fl_core.errors import InputError, require, unknown_name
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
+from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
 from policies.parameters import ANCHOR
 from policies.random_clip import RandomControl
 from policies.schedules import (
@@ -34,6 +35,11 @@ CONTROLLERS: dict[str, type[Controller]] = {
         AdaptiveQuantileClip,
         ExactQuantileClip,
         RandomControl,
+        UniformBudget,
+        ExponentialBudget,
+        PrintedBudget,
+        LinearBudget,
+        StepBudget,
         NoControl,
     )
 }

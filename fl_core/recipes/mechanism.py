@@ -100,12 +100,7 @@ class Mechanism(Part):
         knobs = [
             KnobRange("clip_norm", 0.1, 8.0, 1.0, "log", "clip norm C of the client updates"),
             KnobRange(
-                "budget_pace",
-                0.1,
-                10.0,
-                1.0,
-                "log",
-                "this round's budget over an equal share of what is left",
+                "budget_pace", 0.01, 100.0, 1.0, "log", "this round's budget over an equal share of what is left"
             ),
             KnobRange("telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on telemetry"),
         ]
@@ -143,9 +138,8 @@ class Mechanism(Part):
         """
         if self.budget == "uniform":
             return None
-        t = round_index + 1
-        share = math.exp(-self.budget_growth * (1 - (t / rounds) ** 2)) / (rounds - t + 1)
-        return min(1.0, share * t if self.budget == "printed" else share)
+        pace = exponential_pace(round_index + 1, rounds, self.budget_growth, self.budget == "printed")
+        return min(1.0, pace / (rounds - round_index))
 
     def initial_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
         """Persistent tensors of the layer weights, of a run or of a client, without a leading dimension."""
@@ -164,6 +158,15 @@ class Mechanism(Part):
             "log_odds": moved_log_odds(state["log_odds"], norms > state["layer_norms"], self.log_odds_step),
             "layer_norms": norms,
         }
+
+
+def exponential_pace(t: int, rounds: int, growth: float, printed: bool = False) -> float:
+    """Budget of round t, from 1 to T, over an equal share of what is left: exp(−β(1 − (t/T)²)), as printed times t.
+
+    ADP-PFL, eq. 10 and 11. Without the factor t no round passes its equal share (eq. 9) and the last one takes all.
+    """
+    pace = math.exp(-growth * (1 - (t / rounds) ** 2))
+    return t * pace if printed else pace
 
 
 def layer_norms(model: Model, updates: Tensor) -> Tensor:

@@ -25,6 +25,9 @@ VALID = {
     "aqc": ("aqc", ()),
     "aqc:0.4": ("aqc", (0.4,)),
     "aqc:0.4:0.3:2": ("aqc", (0.4, 0.3, 2.0)),
+    "budget-uniform": ("budget-uniform", ()),
+    "budget-exponential:3": ("budget-exponential", (3.0,)),
+    "budget-step:4:0.3": ("budget-step", (4.0, 0.3)),
     "random": ("random", ()),
     "random:3": ("random", (3.0,)),
     " fixed:1e-1 ": ("fixed", (0.1,)),
@@ -90,6 +93,8 @@ def test_needs_of_the_environment() -> None:
     assert needs.pop("aqc-exact") == ("clip_norm", "paper")
     assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
     assert needs.pop("none") == ("none", "public")
+    for name in ("uniform", "exponential", "printed", "linear", "step"):
+        assert needs.pop(f"budget-{name}") == ("budget_pace", "public")
     assert set(needs.values()) == {("clip_norm", "public")}
 
 
