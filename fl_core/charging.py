@@ -17,7 +17,6 @@ import numpy as np
 
 from fl_core.config import FederationConfig
 from fl_core.errors import require
-from fl_core.privacy import accounting
 from fl_core.privacy.ledger import (
     BudgetExhausted,
     Ledger,
@@ -265,7 +264,4 @@ class Charging:
             uploads: factor on every noise multiplier, 1/√m for whoever sees single uploads of m clients.
             delta: δ; None takes the run's.
         """
-        ledger = self.ledgers[row]
-        segments = [(sigma * uploads, rate, steps) for sigma, rate, steps in ledger.segments()]
-        accountant = "gdp" if ledger.sampling_rate == 1 else "rdp"
-        return accounting.epsilon(segments, ledger.delta if delta is None else delta, accountant)
+        return self.ledgers[row].epsilon_of_noise(uploads, delta)

@@ -10,11 +10,13 @@ sensitivity.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fl_core.errors import InputError, require, require_count, unknown_name
@@ -93,6 +95,8 @@ class Ledger:
         self._filter = make_filter(self.epsilon, self.delta, self.sampling_rate, rounds)
         self._charges: list[Charge] = []
         self._costs: list[float] = []
+        self._rows: list[list[Any]] = []  # the charges as JSON values and as text, so that a state takes no time
+        self._texts: list[str] = []
 
     @property
     def accountant(self) -> str:
@@ -104,7 +108,7 @@ class Ledger:
         """All charges, in order."""
         return tuple(self._charges)
 
-    @property
+    @cached_property
     def uniform_noise_multiplier(self) -> float:
         """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-6 above the limit."""
         return self._noise_multiplier(self._filter.budget / self.rounds)
@@ -155,6 +159,8 @@ class Ledger:
         charge = Charge(round_index, tuple(releases), joint, self.sampling_rate)
         self._charges.append(charge)
         self._costs.append(cost)
+        self._rows.append(_row(charge))
+        self._texts.append(json.dumps(self._rows[-1], allow_nan=False))
         return charge
 
     @property
@@ -169,6 +175,10 @@ class Ledger:
         """
         return self._filter.epsilon(math.fsum(self._costs))
 
+    def epsilon_after_rounds(self) -> list[float]:
+        """`epsilon_spent` as it was after each charge."""
+        return [self._filter.epsilon(spent) for spent in itertools.accumulate(self._costs)]
+
     def epsilon_by(self, accountant: str = "pld") -> float:
         """ε of the charges by another accountant, for reports.
 
@@ -176,15 +186,29 @@ class Ledger:
         """
         return accounting.epsilon(self.segments(), self.delta, accountant)
 
+    def epsilon_of_noise(self, factor: float = 1.0, delta: float | None = None) -> float:
+        """ε that the charges certify for noise fixed in advance: exact at q = 1, by Rényi DP below.
+
+        Args:
+            factor: on every noise multiplier, as 1/√m for whoever sees single uploads of m clients.
+            delta: δ; None takes the ledger's.
+        """
+        segments = [(sigma * factor, rate, steps) for sigma, rate, steps in self.segments()]
+        accountant = "gdp" if self.sampling_rate == 1 else "rdp"
+        return accounting.epsilon(segments, self.delta if delta is None else delta, accountant)
+
     def segments(self) -> list[Segment]:
         """The charges as a history for `accounting.epsilon`, equal rounds counted together."""
         counts = Counter(charge.noise_multiplier for charge in self._charges)
         return [(sigma, self.sampling_rate, steps) for sigma, steps in counts.items()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue exactly, as plain JSON values, with a digest that gives away edits."""
-        content = self._content()
-        return {**content, "sha256": _digest(content)}
+        """Everything needed to continue exactly, as plain JSON values, with a digest that gives away edits.
+
+        The rows of its charges are the ledger's own: copy them before changing any.
+        """
+        head = self._head()
+        return {**head, "charges": list(self._rows), "sha256": _digest_of(", ".join(self._texts), head)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict` of a ledger with the same budget.
@@ -196,14 +220,11 @@ class Ledger:
         try:
             content = {key: value for key, value in state.items() if key != "sha256"}
             require(
-                state["sha256"] == _digest(content),
+                state["sha256"] == digest(content),
                 "The ledger's state was edited or is damaged: its sha256 does not match its content.",
             )
-            for key, mine in fresh._content().items():
-                if key != "charges":
-                    require(
-                        content[key] == mine, f"The ledger's state has {key} {content[key]}, but the run has {mine}."
-                    )
+            for key, mine in fresh._head().items():
+                require(content[key] == mine, f"The ledger's state has {key} {content[key]}, but the run has {mine}.")
             for index, releases in content["charges"]:
                 fresh.charge(index, [Release(name, float(sigma), kind) for name, sigma, kind in releases])
         except (AttributeError, BudgetExhausted, KeyError, TypeError, ValueError) as error:
@@ -211,6 +232,7 @@ class Ledger:
                 raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
         self._charges, self._costs = fresh._charges, fresh._costs
+        self._rows, self._texts = fresh._rows, fresh._texts
 
     def _remaining(self, cost: float = 0.0) -> float:
         """Budget less all costs. `fsum` rounds once, so its sign, hence a refusal, is exact however long the run."""
@@ -236,18 +258,20 @@ class Ledger:
                 raise unknown_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
 
-    def _content(self) -> dict[str, Any]:
+    def _head(self) -> dict[str, Any]:
+        """The budget, as JSON values."""
         return {
             "epsilon": _json_number(self.epsilon),
             "delta": self.delta,
             "sampling_rate": self.sampling_rate,
             "rounds": self.rounds,
             "claim": self.claim,
-            "charges": [
-                [charge.round, [[r.name, _json_number(r.noise_multiplier), r.signal_class] for r in charge.releases]]
-                for charge in self._charges
-            ],
         }
+
+
+def _row(charge: Charge) -> list[Any]:
+    """A charge as JSON values: round, and name, σ and class of each release."""
+    return [charge.round, [[r.name, _json_number(r.noise_multiplier), r.signal_class] for r in charge.releases]]
 
 
 def _json_number(value: float) -> float | str:
@@ -255,8 +279,15 @@ def _json_number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys; it gives away edits and damage, not a forger."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _digest_of(charges: str, head: Mapping[str, Any]) -> str:
+    """`digest` of a state, from the text of its charges; "charges" sorts before all keys of the head."""
+    rest = json.dumps(head, sort_keys=True, allow_nan=False)[1:]
+    return hashlib.sha256(f'{{"charges": [{charges}], {rest}'.encode()).hexdigest()
 
 
 # --- Splitting a round's noise ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from fl_core.privacy.ledger import (
     BudgetExhausted,
     Ledger,
     Release,
+    digest,
     server_view_noise_multiplier,
     split_noise_multiplier,
     update_noise_multiplier,
@@ -372,13 +373,11 @@ def test_a_state_of_another_budget_is_refused() -> None:
 
 
 def test_a_forged_digest_does_not_pass_the_budget() -> None:
-    from fl_core.privacy.ledger import _digest
-
     content = Ledger(8, 1e-5, 0.1, 100).state_dict()
     del content["sha256"]
     content["charges"] = [[0, [["update", 0.01, "accounted"]]]]
     with pytest.raises(InputError, match="not one that a ledger wrote"):
-        Ledger(8, 1e-5, 0.1, 100).load_state_dict({**content, "sha256": _digest(content)})
+        Ledger(8, 1e-5, 0.1, 100).load_state_dict({**content, "sha256": digest(content)})
 
 
 # --- Cost and helpers ---------------------------------------------------------------------------------------------
