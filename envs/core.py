@@ -316,6 +316,10 @@ class EnvCore:
         self.finished = np.array(state["plain"]["finished"], dtype=bool)
         self.history = [list(rounds) for rounds in state["plain"]["history"]]
 
+    def diverged(self, row: int) -> bool:
+        """Whether a run's model is no longer finite, which ends it."""
+        return bool(self.history[row]) and not math.isfinite(self.history[row][-1].get("server_norm", 0.0))
+
     def final_accuracy(self, row: int) -> float:
         """Accuracy of a finished run's own models: the server's, or the clients' where the server's is incomplete."""
         return float(self._accuracy(self._metrics)[row])

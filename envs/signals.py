@@ -103,6 +103,14 @@ def last_action(knob: str) -> str:
     return f"last_{knob}"
 
 
+def is_schedule_feature(name: str) -> bool:
+    """Whether a feature is a function of time, of the budget and of what the controller did before.
+
+    For a controller that reads nothing else, all that it does is fixed before the run.
+    """
+    return name in (ROUND_FRACTION, NOISE_LEVEL, "budget_left") or name.startswith(last_action(""))
+
+
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
 _TIME = Feature(

@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "one federated run under one controller",
     "train": "train a controller with PPO",
     "compare": "controllers on held-out instances at the same epsilon",
+    "ledger": "the privacy of a run: what was released, what it cost, and which epsilon holds",
     "paper": "a paper's table, run and set beside its printed numbers",
     "list": "tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards or papers",
 }
@@ -34,6 +35,7 @@ _CLASSES = {
     "run": "experiments.run:RunCommand",
     "train": "experiments.train:TrainCommand",
     "compare": "experiments.compare:CompareCommand",
+    "ledger": "experiments.ledger:LedgerCommand",
     "paper": "experiments.paper:PaperCommand",
     "list": "experiments.catalogs:ListCommand",
 }

@@ -18,7 +18,7 @@ from envs import make_core
 from envs.instances import instance_seeds
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, Settings, play
-from experiments.privacy_report import uncovered_releases
+from experiments.ledger_file import uncovered_releases
 from experiments.progress import rounds_bar
 from experiments.report import table, write_report
 from experiments.results import Comparison, ControllerResult

@@ -100,6 +100,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
         search_rounds=tuned.rounds if tuned and searched else 0,
         tuned_on=words if searched else "",
         signals=spec.signals,
+        reads=spec.controller.needed_features,
     )
 
 
@@ -126,6 +127,7 @@ def _learned(spec: str, settings: Settings) -> Contender:
         training_rounds=controller.training_rounds,
         tuned_on=controller.trained_on,
         signals=controller.view["signals"],
+        reads=controller.blueprint.features,
     )
 
 

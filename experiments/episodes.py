@@ -56,6 +56,8 @@ class Contender:
         build: makes the policy for an environment.
         training_rounds, search_rounds: federated rounds it cost to train or tune it.
         tuned_on: which instances that took, in words.
+        signals: signal set that it is shown.
+        reads: features that it depends on.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Contender:
     search_rounds: int = 0
     tuned_on: str = ""
     signals: str = field(default="public")
+    reads: tuple[str, ...] = ()
 
 
 def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:
@@ -134,8 +137,8 @@ def run_to_the_end(
     return state
 
 
-def episode_of(core: EnvCore, row: int) -> Episode:
-    """The record of a finished run."""
+def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:
+    """The record of a run; `by_pld` says whether to work out its ε by PLD, which is infinite otherwise."""
     history = core.history[row]
     last = history[-1] if history else {}
     spent = last.get("epsilon_spent", 0.0)
@@ -145,8 +148,8 @@ def episode_of(core: EnvCore, row: int) -> Episode:
         global_accuracy=last.get("global_accuracy", 0.0),
         personal_accuracy=last.get("personal_accuracy", 0.0),
         epsilon_spent=spent,
-        epsilon_pld=ledger.epsilon_by("pld") if math.isfinite(spent) else math.inf,
+        epsilon_pld=ledger.epsilon_by("pld") if by_pld and math.isfinite(spent) else math.inf,
         rounds=len(history),
-        diverged=not math.isfinite(last.get("server_norm", 0.0)),
+        diverged=core.diverged(row),
         trajectory={name: [step[name] for step in history] for name in _TRAJECTORIES if name in last},
     )

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from experiments.results import EVALUATED, Comparison, ControllerResult
 from experiments.statistics import Interval, bootstrap_interval, interquartile_mean
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 """Okabe and Ito 2008, told apart by all common kinds of colour blindness; their yellow is too pale on white."""
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDTH = 6.4  # inches: readable at the width of a phone with the font sizes below
-_GREY = "#555555"
+GREY = "#555555"
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -40,7 +40,7 @@ STYLE: Any = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": _GREY,
+    "axes.edgecolor": GREY,
     "axes.grid": True,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.8,
@@ -66,8 +66,8 @@ def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
     """Controller name -> style; beyond seven controllers colours repeat with another dash."""
     return {
         controller.name: LineStyle(
-            _COLOURS[index % len(_COLOURS)],
-            _DASHES[(index // len(_COLOURS)) % len(_DASHES)],
+            COLOURS[index % len(COLOURS)],
+            _DASHES[(index // len(COLOURS)) % len(_DASHES)],
             _MARKERS[index % len(_MARKERS)],
             max(1.5, 3.6 - 0.42 * index),
         )
@@ -154,10 +154,10 @@ def budget_figure(comparison: Comparison) -> Figure:
         label = f"ε spent (δ = {comparison.delta:g})".replace("e-0", "e-")
         _curves(axes[0], comparison, "epsilon_spent", "Privacy budget spent after each round, by the ledger", label)
         if math.isfinite(comparison.epsilon):
-            axes[0].axhline(comparison.epsilon, color=_GREY, linewidth=1.2, linestyle=(0, (6, 3)))
+            axes[0].axhline(comparison.epsilon, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
             corner = axes[0].get_yaxis_transform()
             target = f"target ε = {comparison.epsilon:g}"
-            axes[0].text(0.01, comparison.epsilon, target, transform=corner, va="bottom", color=_GREY)
+            axes[0].text(0.01, comparison.epsilon, target, transform=corner, va="bottom", color=GREY)
             axes[0].set_ylim(0, max(axes[0].get_ylim()[1], comparison.epsilon * 1.12))
         return _finish(figure, axes, comparison)
 
@@ -236,7 +236,7 @@ def _curves(ax: Axes, comparison: Comparison, name: str, title: str, unit: str, 
     ax.set_xlabel("communication round")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not drawn:
-        ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", color=_GREY)
+        ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", color=GREY)
 
 
 def _skip_start(ax: Axes) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
-from fl_core.config import FederationConfig
+from experiments.ledger_file import Books, RunFacts, books_of
 from fl_core.files import spelled_out
+from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.recipes.mechanism import NOISE_KNOBS
 
 SMALL_DELTA = 1e-5
 
@@ -28,6 +31,9 @@ class PrivacyReport:
         uploads_view: for `distributed` noise, ε against a server that sees single uploads; None elsewhere.
         at_small_delta: `updates_only` at δ = 1e-5, where the run's δ is above that and promises little; else None.
         uncovered: what the run gives away without noise.
+        adaptive: whether the controller chose the noise from what was released.
+        exact: whether figures by other accountants than the filter hold: the noise was fixed in advance, or q = 1.
+        validity: the same in words.
     """
 
     guarantee: str
@@ -40,6 +46,9 @@ class PrivacyReport:
     uploads_view: float | None
     at_small_delta: float | None
     uncovered: tuple[str, ...]
+    adaptive: bool
+    exact: bool
+    validity: str
 
     def as_json(self) -> dict[str, Any]:
         """JSON-able values; what is not finite is spelled out."""
@@ -48,62 +57,111 @@ class PrivacyReport:
 
     def lines(self) -> list[str]:
         """What `dpilot run` prints."""
+        lines = self._epsilons()
+        if self.guarantee == "as-published":
+            lines.append(("uncovered", "; ".join(self.uncovered) or "nothing"))
+        return layout([*lines, ("adaptive", self.validity), *self.views()])
+
+    def _epsilons(self) -> list[tuple[str, str]]:
+        """Certified and claimed ε, kept apart."""
+        at = f"of {self.target:g} at delta {self.delta:g} ({self.accountant})"
         if self.guarantee == "sound":
-            lines = [
-                f"epsilon            {self.spent:.4g} spent of {self.target:g} at delta {self.delta:g} "
-                f"({self.accountant})"
-            ]
-        else:
-            certified = "none" if self.certified is None else f"{self.certified:.4g}"
-            lines = [
-                f"claimed epsilon    {self.spent:.4g} of {self.target:g} at delta {self.delta:g} ({self.accountant})",
-                f"certified epsilon  {certified} (the noise on the updates alone: {self.updates_only:.4g})",
-                f"uncovered          {'; '.join(self.uncovered) or 'nothing'}",
-            ]
+            return [("epsilon", f"{self.spent:.4g} spent {at}")]
+        certified = "none" if self.certified is None else f"{self.certified:.4g}"
+        return [
+            ("claimed epsilon", f"{self.spent:.4g} {at}"),
+            ("certified epsilon", f"{certified} (the noise on the updates alone: {self.updates_only:.4g})"),
+        ]
+
+    def views(self) -> list[tuple[str, str]]:
+        """ε at another δ and against another adversary."""
+        lines, kind = [], "" if self.exact else ", indicative only"
         if self.at_small_delta is not None:
-            lines.append(f"at delta {SMALL_DELTA:g}     {self.at_small_delta:.4g} by the noise on the updates")
+            lines.append((f"at delta {SMALL_DELTA:g}", f"{self.at_small_delta:.4g} by the noise on the updates{kind}"))
         if self.uploads_view is not None:
-            lines.append(f"single uploads     {self.uploads_view:.4g} against a server that sees them one by one")
+            text = f"{self.uploads_view:.4g} against a server that sees them one by one{kind}"
+            lines.append(("single uploads", text))
         return lines
 
 
-def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
-    """What a configuration's method gives away without noise."""
-    cohort_varies = config.sampling == "poisson" and config.sampling_rate < 1
-    return config.recipe().uncovered(config.placement, cohort_varies)
+def layout(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Names and values in two columns."""
+    return [f"{name:<18} {text}" for name, text in lines]
 
 
-def privacy_report(core: EnvCore, row: int) -> PrivacyReport:
-    """The privacy of a run as it stands."""
-    federation = core.federation
-    config, charging = federation.config, federation.charging
-    budget, published = charging.budgets[row], config.guarantee == "as-published"
-    charged = bool(charging.ledgers[row].charges)
-    spent = budget.epsilon_spent() if charged or not federation.recipe.exchanges else 0.0
-    if federation.recipe.exchanges and not federation.recipe.private:
-        spent = math.inf if federation.rounds[row] else 0.0
-    uncovered = uncovered_releases(config)
-    raw = tuple(feature.name for feature in core.features if feature.signal_class == "raw")
-    if raw:
-        uncovered = (*uncovered, f"exact figures that the controller saw: {', '.join(raw)}")
-    updates = charging.certified(row) if published and federation.recipe.private else spent
+def privacy_report(core: EnvCore, row: int, reads: Sequence[str] | None = None) -> PrivacyReport:
+    """The privacy of a run as it stands; `reads` as in `facts_of`."""
+    return report_of(books_of(core, row, reads=reads))
+
+
+def report_of(books: Books) -> PrivacyReport:
+    """What a run's books are worth."""
+    facts, ledger, budget = books.facts, books.ledger, books.budget
+    charged, published = bool(ledger.charges), facts.guarantee == "as-published"
+    exact = facts.noise_in_advance or ledger.sampling_rate == 1
+    spent = budget.epsilon_spent()
+    if facts.exchanges and not facts.private:
+        spent = math.inf if facts.rounds_done else 0.0
+    updates = ledger.epsilon_of_noise() if published and facts.private else spent
     # As published each client adds its share of the noise, whatever the placement is called.
-    shared_noise = federation.recipe.private and (config.placement == "distributed" or published)
+    shared_noise = facts.private and (facts.placement == "distributed" or published)
     uploads = None
-    if shared_noise and config.placement != "local" and charged and math.isfinite(updates):
-        uploads = charging.certified(row, uploads=1 / math.sqrt(max(1.0, config.cohort)))
+    if shared_noise and facts.placement != "local" and charged and math.isfinite(updates):
+        uploads = ledger.epsilon_of_noise(1 / math.sqrt(max(1.0, facts.cohort)))
     small = None
-    if charged and config.delta > SMALL_DELTA and math.isfinite(updates):
-        small = charging.certified(row, delta=SMALL_DELTA)
+    if charged and ledger.delta > SMALL_DELTA and math.isfinite(updates):
+        small = ledger.epsilon_of_noise(delta=SMALL_DELTA)
     return PrivacyReport(
-        guarantee=config.guarantee,
+        guarantee=facts.guarantee,
         target=budget.epsilon,
-        delta=config.delta,
+        delta=ledger.delta,
         spent=spent,
         accountant=budget.accountant,
-        certified=None if uncovered else updates,
+        certified=None if facts.uncovered or (published and not exact) else updates,
         updates_only=updates,
         uploads_view=uploads,
         at_small_delta=small,
-        uncovered=uncovered,
+        uncovered=facts.uncovered,
+        adaptive=facts.adaptive,
+        exact=exact,
+        validity=validity(books),
     )
+
+
+# --- Texts that every report shares -------------------------------------------------------------------------------
+
+UNIT = "one client with all its data; neighbours differ by adding or removing a client"
+
+
+def validity(books: Books) -> str:
+    """Whether the run was adaptive, and which figures hold for it."""
+    facts = books.facts
+    if facts.adaptive:
+        answer = "yes, the controller chose the noise from what was released"
+    elif facts.diverged:
+        answer = "yes, what was released ended the run"
+    elif any(knob in NOISE_KNOBS for knob in facts.knobs):
+        answer = "no, the controller chose the noise by the round alone"
+    else:
+        answer = "no, the noise multipliers were fixed in advance"
+    if books.ledger.sampling_rate == 1:
+        return f"{answer}; at sampling rate 1 the figures hold either way"
+    if facts.noise_in_advance:
+        return f"{answer}: figures by PLD and RDP hold too"
+    return f"{answer}: only the filter's figure holds"
+
+
+def sampling_text(facts: RunFacts) -> str:
+    """How cohorts are drawn, and whether that is counted."""
+    rate, clients = facts.sampling_rate, facts.clients
+    if rate == 1 and facts.sampling == "poisson":
+        return f"all {clients} clients in every round"
+    if facts.sampling == "fixed":
+        return f"{facts.cohort:g} of {clients} clients in every round, without replacement; no amplification is counted"
+    text = f"Poisson, each of {clients} clients with probability {rate:g} in every round"
+    return f"{text}; no amplification is counted, since uploads are seen" if facts.placement == "local" else text
+
+
+def placement_text(facts: RunFacts) -> str:
+    """Who adds the noise, and against whom it holds."""
+    return f"{facts.placement}: {PLACEMENTS[facts.placement]}"

@@ -12,6 +12,7 @@ import tyro
 from envs import EnvCore, make_core
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, RowProgress, decisions, episode_of
+from experiments.ledger_file import books_of, write_books
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
@@ -86,16 +87,17 @@ class _Record:
         return new
 
     def save(self, status: str) -> None:
-        """Write rounds and summary as they stand."""
+        """Write rounds, ledger and summary as they stand."""
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
         write_csv(self._folder / "rounds.csv", rows)
+        write_books(self._folder, books_of(self._core, 0, self._contender.name, self._contender.reads))
         write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
 
 
 def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str, Any]:
     """What a run came to, as JSON-able values; what is not finite is spelled out."""
     config, ledger = core.federation.config, core.federation.charging.budgets[0]
-    episode = episode_of(core, 0)
+    episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
     figures = core.history[0][-1] if core.history[0] else {}
     numbers = {
         "epsilon_target": ledger.epsilon,
@@ -117,7 +119,7 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "placement": config.placement,
         "guarantee": config.guarantee,
         "tested_on": EVALUATIONS[config.evaluation],
-        "privacy": privacy_report(core, 0).as_json(),
+        "privacy": privacy_report(core, 0, contender.reads).as_json(),
         "executor": core.federation.executor.choice,
         "signals": contender.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
@@ -164,6 +166,8 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:
-        print(*(f"  {line}" for line in privacy_report(core, 0).lines()), sep="\n")
+        print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
     print(f"  executor           {core.federation.executor.choice}")
-    print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder.parent}")
+    print(
+        f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"
+    )

@@ -224,12 +224,9 @@ class FederationConfig:
 
     def warn_of_delta(self) -> None:
         """Warn of a delta that promises little."""
-        if self.delta >= 1 / self.clients:
-            warnings.warn(
-                f"delta is {self.delta}, at or above 1/clients = {1 / self.clients:.3g}: "
-                "such a guarantee allows publishing a whole client now and then.",
-                stacklevel=4,
-            )
+        warning = delta_warning(self.delta, self.clients)
+        if warning:
+            warnings.warn(warning, stacklevel=4)
 
     def local_optimizer(self) -> Optimizer:
         """The local optimizer's settings."""
@@ -254,6 +251,16 @@ class FederationConfig:
         A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part.
         """
         return self.sampling_rate if self.sampling == "poisson" and self.placement != "local" else 1.0
+
+
+def delta_warning(delta: float, clients: int) -> str:
+    """What is to be said of a delta that promises little; empty where there is nothing."""
+    if delta < 1 / clients:
+        return ""
+    return (
+        f"delta is {delta}, at or above 1/clients = {1 / clients:.3g}: "
+        "such a guarantee allows publishing a whole client now and then."
+    )
 
 
 @dataclass(frozen=True)

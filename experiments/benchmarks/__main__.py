@@ -11,6 +11,7 @@ from rich.table import Table
 from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
+from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
 from fl_core.config import FederationConfig
 from fl_core.data.datasets import dataset_available
@@ -46,6 +47,8 @@ def main() -> None:
         f"The task digits: {single:.1f} rounds/s alone, {batched:.1f} as 8 rows of one batch "
         f"({batched / single:.2f}x per environment)."
     )
+    for rate in (1.0, 0.1):
+        print_round_cost(console, rate)
     _print_method_costs(console)
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "ORDERS",
     "Segment",
     "epsilon",
+    "epsilon_after_steps",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
@@ -251,6 +252,24 @@ def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "pld") 
         return gdp_epsilon(1 / merged[0][0], delta)
     bound = {"rdp": _rdp_epsilon, "pld": _pld_epsilon, "prv": _prv_epsilon}[accountant]
     return bound(_group(merged, _MOST_DISTINCT[accountant]), delta)
+
+
+def epsilon_after_steps(multipliers: Sequence[float], sampling_rate: float, delta: float) -> list[float]:
+    """ε at δ after each release of a history fixed in advance: exact at q = 1, by Rényi DP at its best order below."""
+    require_delta(delta)
+    require_sampling_rate(sampling_rate)
+    found, total, slack = [], np.zeros(len(ORDERS)), rdp_slack(delta)
+    costs: dict[float, npt.NDArray[np.float64]] = {}
+    for sigma in multipliers:
+        require_noise_multiplier(sigma)
+        if sigma not in costs:
+            costs[sigma] = rdp_closed_form(sampling_rate, sigma, ORDERS)
+        total = total + costs[sigma]
+        if sampling_rate == 1:  # RDP is α/2σ²
+            found.append(gdp_epsilon(math.sqrt(2 * total[0] / ORDERS[0]), delta))
+        else:
+            found.append(max(0.0, float(np.min(total + slack))) if total[0] > 0 else 0.0)
+    return found
 
 
 def noise_multiplier_for(

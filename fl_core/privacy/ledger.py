@@ -197,6 +197,12 @@ class Ledger:
         accountant = "gdp" if self.sampling_rate == 1 else "rdp"
         return accounting.epsilon(segments, self.delta if delta is None else delta, accountant)
 
+    def epsilon_of_noise_after_rounds(self) -> list[float]:
+        """`epsilon_of_noise` as it was after each charge, to within 1e-10."""
+        return accounting.epsilon_after_steps(
+            [c.noise_multiplier for c in self._charges], self.sampling_rate, self.delta
+        )
+
     def segments(self) -> list[Segment]:
         """The charges as a history for `accounting.epsilon`, equal rounds counted together."""
         counts = Counter(charge.noise_multiplier for charge in self._charges)
@@ -233,6 +239,21 @@ class Ledger:
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
         self._charges, self._costs = fresh._charges, fresh._costs
         self._rows, self._texts = fresh._rows, fresh._texts
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Ledger:
+        """The ledger that a `state_dict` was taken of.
+
+        Raises:
+            InputError: the state was edited or damaged.
+        """
+        try:
+            size = (float(state["epsilon"]), state["delta"], state["sampling_rate"], state["rounds"], state["claim"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
+        ledger = cls(*size)
+        ledger.load_state_dict(state)
+        return ledger
 
     def _remaining(self, cost: float = 0.0) -> float:
         """Budget less all costs. `fsum` rounds once, so its sign, hence a refusal, is exact however long the run."""

@@ -30,6 +30,8 @@ CLIENT_BUDGETS = {
     "risk": "less for clients with a high Jacobian risk (ADP-PFL eq. 12)",
     "own": "in proportion to each client's own public budget (client_epsilon)",
 }
+NOISE_KNOBS = ("budget_pace",)
+"""Knobs that decide a round's joint noise multiplier; all others only split it, or scale signal and noise alike."""
 LEAST_RATIO = 0.1
 """The least share of the round's budget that a risky client gets."""
 RISK_SHARE = 0.05

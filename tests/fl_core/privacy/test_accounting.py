@@ -305,6 +305,26 @@ def test_extreme_budgets_are_met(epsilon: float, delta: float, q: float, steps: 
     assert accounting.epsilon([(sigma, q, steps)], delta) <= epsilon
 
 
+@pytest.mark.parametrize("accountant", ["rdp", "gdp"])
+@pytest.mark.parametrize("epsilon", [0.01, 1000.0])
+@pytest.mark.parametrize("steps", [1, 10_000])
+def test_extreme_budgets_are_met_or_refused_in_time(accountant: str, epsilon: float, steps: int) -> None:
+    for q in (1.0,) if accountant == "gdp" else (1e-3, 0.3, 1.0):
+        for delta in (1e-2, 1e-12):
+            start = time.process_time()
+            try:
+                sigma = accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
+            except InputError as refusal:
+                assert accountant == "rdp"
+                assert epsilon == 0.01
+                assert "cannot certify so little" in str(refusal)
+                assert str(refusal).count(". ") == 0
+            else:
+                spent = accounting.epsilon([(sigma, q, steps)], delta, accountant)
+                assert epsilon * (1 - 1e-3) <= spent <= epsilon
+            assert time.process_time() - start < 5
+
+
 def test_budget_below_the_reach_of_the_orders_is_refused() -> None:
     with pytest.raises(InputError, match=r"epsilon is 0\.01, but rdp cannot certify so little"):
         accounting.noise_multiplier_for(0.01, 1e-12, 0.1, 10, "rdp")

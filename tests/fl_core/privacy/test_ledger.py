@@ -330,6 +330,41 @@ def test_a_resumed_ledger_continues_exactly() -> None:
         assert second.remaining_share == whole.remaining_share
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    budget=st.sampled_from(BUDGETS),
+    before=st.lists(ACTIONS, max_size=12),
+    after=st.lists(ACTIONS, min_size=1, max_size=6),
+)
+def test_a_ledger_restored_at_any_point_goes_on_as_if_nothing_had_happened(
+    budget: tuple[float, float, float, int], before: list[tuple[str, float]], after: list[tuple[str, float]]
+) -> None:
+    whole = Ledger(*budget)
+    play(whole, before)
+    text = json.dumps(whole.state_dict(), allow_nan=False)
+    restored = [Ledger(*budget), Ledger.from_state(json.loads(text))]
+    restored[0].load_state_dict(json.loads(text))
+    padding: list[tuple[str, float]] = [("hostile", math.nan)] * len(before)  # refused: only counts the rounds on
+    play(whole, padding + after)
+    for ledger in restored:
+        play(ledger, padding + after)
+        assert json.dumps(ledger.state_dict()) == json.dumps(whole.state_dict())
+        assert ledger.charges == whole.charges
+        assert ledger.epsilon_spent() == whole.epsilon_spent()
+        assert ledger.remaining_share == whole.remaining_share
+
+
+def test_the_digest_of_a_state_is_that_of_its_content() -> None:
+    for budget in [*BUDGETS, (math.inf, 1e-5, 0.1, 10)]:
+        ledger = Ledger(*budget)
+        for _ in range(3):
+            state = ledger.state_dict()
+            sha256 = state.pop("sha256")
+            assert sha256 == digest(state)
+            index = len(ledger.charges)
+            ledger.charge(index, [Release("é", 1e3, "raw"), Release("clip-bit", math.inf)])
+
+
 def edits(state: dict[str, Any]) -> list[dict[str, Any]]:
     def edited(change: Any) -> dict[str, Any]:
         other = copy.deepcopy(state)

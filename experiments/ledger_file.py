@@ -1,0 +1,175 @@
+"""`ledger.json` of a run: its books, charge by charge, with the facts that say what they are worth, sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agents.weights import read_sealed, sealed
+from envs import EnvCore
+from envs.signals import is_schedule_feature
+from fl_core.config import FederationConfig
+from fl_core.errors import InputError, require
+from fl_core.files import spelled_out, write_json
+from fl_core.privacy.ledger import Ledger
+from fl_core.recipes.mechanism import NOISE_KNOBS
+
+FORMAT = 1
+FILE = "ledger.json"
+_LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run's books do not say of themselves.
+
+    Attributes:
+        task, method, controller, seed, guarantee, clients, sampling, sampling_rate, placement: as it was set up.
+        cohort: expected clients per round.
+        rounds: rounds planned.
+        rounds_done: rounds that ran.
+        exchanges, private: whether anything leaves the clients, and whether it is clipped and noised.
+        diverged: whether the run stopped because its model was no longer finite.
+        knobs: what the controller set.
+        signals: what the controller read, and the class of each.
+        adaptive: whether the controller chose the noise from what was released. Clip norms do not count: the noise
+            scales with them, and its multiplier stays what the schedule says.
+        uncovered: what was given away without noise.
+    """
+
+    task: str
+    method: str
+    controller: str
+    seed: int
+    guarantee: str
+    clients: int
+    cohort: float
+    sampling: str
+    sampling_rate: float
+    placement: str
+    rounds: int
+    rounds_done: int
+    exchanges: bool
+    private: bool
+    diverged: bool
+    knobs: tuple[str, ...]
+    signals: Mapping[str, str]
+    adaptive: bool
+    uncovered: tuple[str, ...]
+
+    @property
+    def noise_in_advance(self) -> bool:
+        """Whether noise and length of the run were fixed in advance, so that PLD and Rényi figures may be claimed."""
+        return not self.adaptive and not self.diverged
+
+
+def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
+    """What a configuration's method gives away without noise."""
+    cohort_varies = config.sampling == "poisson" and config.sampling_rate < 1
+    return config.recipe().uncovered(config.placement, cohort_varies)
+
+
+def facts_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> RunFacts:
+    """The facts of a run as it stands.
+
+    Args:
+        core: the environment.
+        row: which of its runs.
+        controller: its spec.
+        reads: features that the controller depends on; None takes all that it is shown.
+    """
+    federation, config = core.federation, core.federation.config
+    classes = {feature.name: feature.signal_class for feature in core.features}
+    signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
+    knobs = tuple(knob.name for knob in core.knobs)
+    uncovered, raw = uncovered_releases(config), [name for name, kind in signals.items() if kind == "raw"]
+    if raw:
+        uncovered = (*uncovered, f"exact figures that the controller saw: {', '.join(raw)}")
+    return RunFacts(
+        task=core.task.name,
+        method=config.method,
+        controller=controller,
+        seed=federation.settings[row].seed,
+        guarantee=config.guarantee,
+        clients=config.clients,
+        cohort=config.cohort,
+        sampling=config.sampling,
+        sampling_rate=config.sampling_rate,
+        placement=config.placement,
+        rounds=config.rounds,
+        rounds_done=int(federation.rounds[row]),
+        exchanges=federation.recipe.exchanges,
+        private=federation.recipe.private,
+        diverged=core.diverged(row),
+        knobs=knobs,
+        signals=signals,
+        adaptive=any(knob in NOISE_KNOBS for knob in knobs) and not all(map(is_schedule_feature, signals)),
+        uncovered=uncovered,
+    )
+
+
+@dataclass(frozen=True)
+class Books:
+    """A run's books and facts.
+
+    Attributes:
+        facts: what the run was.
+        ledger: what is certified.
+        claim: what the paper claims; None under `sound`.
+    """
+
+    facts: RunFacts
+    ledger: Ledger
+    claim: Ledger | None
+
+    @property
+    def budget(self) -> Ledger:
+        """What gave out the noise."""
+        return self.claim or self.ledger
+
+
+def books_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> Books:
+    """The books of a run as it stands; arguments as in `facts_of`."""
+    charging = core.federation.charging
+    return Books(facts_of(core, row, controller, reads), charging.ledgers[row], charging.claims[row])
+
+
+def write_books(folder: Path, books: Books) -> None:
+    """Write a run's `ledger.json`, whole or not at all."""
+    record = {
+        "facts": asdict(books.facts),
+        "accountant": books.ledger.accountant,
+        "claimed_by": None if books.claim is None else books.claim.accountant,
+        "charges_are": _LEGEND,
+        "joint_noise_multipliers": [charge.noise_multiplier for charge in books.ledger.charges],
+        "ledger": books.ledger.state_dict(),
+        "claim": None if books.claim is None else books.claim.state_dict(),
+    }
+    write_json(folder / FILE, sealed(spelled_out(record), FORMAT))
+
+
+def read_books(folder: Path) -> Books:
+    """The books of a run's folder.
+
+    Raises:
+        InputError: it is no run's folder, or its ledger was edited, is damaged or does not fit itself.
+    """
+    require(folder.is_dir(), f"There is no folder '{folder}'.")
+    path = folder / FILE
+    require(path.is_file(), f"'{folder}' is not the folder of a run: it has no {FILE}.")
+    record = read_sealed(path, FORMAT)
+    try:
+        facts = dict(record["facts"])
+        for name in ("knobs", "uncovered"):
+            facts[name] = tuple(facts[name])
+        claim = record["claim"]
+        return Books(
+            RunFacts(**facts),
+            Ledger.from_state(record["ledger"]),
+            None if claim is None else Ledger.from_state(claim),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The file '{path}' is not one that a run wrote ({error!r}).") from error
