@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,9 @@ def round_cost(rate: float, rounds: int = 1000) -> dict[str, float]:
     ledger = Ledger(8.0, DELTA, rate, rounds)
     sigma, spent = 3 * ledger.uniform_noise_multiplier, dict.fromkeys(("charge", "epsilon", "state"), 0.0)
     for index in range(rounds):
-        calls = {
-            "charge": lambda i=index: ledger.charge(
-                i, [Release("update", sigma + 1e-3 * i), Release("bit", 3 * sigma)]
-            ),
+        releases = [Release("update", sigma + 1e-3 * index), Release("clip-bit", 3 * sigma)]
+        calls: dict[str, Callable[[], object]] = {
+            "charge": partial(ledger.charge, index, releases),
             "epsilon": ledger.epsilon_spent,
             "state": ledger.state_dict,
         }
@@ -110,9 +110,8 @@ def print_round_cost(console: Console, rate: float) -> None:
     """One line: what the ledger costs a round."""
     cost = round_cost(rate)
     parts = ", ".join(f"{name} {value:.3f}" for name, value in cost.items())
-    console.print(
-        f"Ledger, 1,000 rounds of distinct σ at q = {rate:g}: {sum(cost.values()):.3f} ms a round ({parts}); limit 1 ms."
-    )
+    total = f"{sum(cost.values()):.3f} ms a round ({parts}); limit 1 ms."
+    console.print(f"Ledger, 1,000 rounds of distinct σ at q = {rate:g}: {total}")
 
 
 if __name__ == "__main__":

@@ -312,14 +312,11 @@ def test_extreme_budgets_are_met_or_refused_in_time(accountant: str, epsilon: fl
     for q in (1.0,) if accountant == "gdp" else (1e-3, 0.3, 1.0):
         for delta in (1e-2, 1e-12):
             start = time.process_time()
-            try:
-                sigma = accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
-            except InputError as refusal:
-                assert accountant == "rdp"
-                assert epsilon == 0.01
-                assert "cannot certify so little" in str(refusal)
-                assert str(refusal).count(". ") == 0
+            if accountant == "rdp" and epsilon < float(np.min(rdp_slack(delta))):
+                with pytest.raises(InputError, match="cannot certify so little"):
+                    accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
             else:
+                sigma = accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
                 spent = accounting.epsilon([(sigma, q, steps)], delta, accountant)
                 assert epsilon * (1 - 1e-3) <= spent <= epsilon
             assert time.process_time() - start < 5
