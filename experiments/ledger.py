@@ -16,7 +16,7 @@ from rich.table import Table
 
 from experiments.figures import figure_png
 from experiments.ledger_figure import ledger_figure
-from experiments.ledger_file import FILE, Books, read_books
+from experiments.ledger_file import FILE, RunRecord, read_record
 from experiments.privacy_report import (
     UNIT,
     PrivacyReport,
@@ -45,48 +45,48 @@ class LedgerCommand:
         folder = Path(self.run)
         if folder.name == FILE:
             folder = folder.parent
-        books = read_books(folder)
+        record = read_record(folder)
         console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-        print_report(books, console)
-        if books.ledger.charges:
-            write_bytes(folder / FIGURE, figure_png(ledger_figure(books), dpi=150))
+        print_report(record, console)
+        if record.ledger.charges:
+            write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
             console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
 
 
-def print_report(books: Books, console: Console) -> None:
+def print_report(record: RunRecord, console: Console) -> None:
     """Everything that a reviewer needs in order to judge the run's ε."""
-    facts = books.facts
+    facts = record.facts
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
     console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, text in report_lines(books):
+    for name, text in report_lines(record):
         table.add_row(f"  {name}", text)
     console.print(table)
-    if books.ledger.charges:
-        console.print(releases_table(books.ledger))
+    if record.ledger.charges:
+        console.print(releases_table(record.ledger))
 
 
-def report_lines(books: Books) -> Iterator[tuple[str, str]]:
+def report_lines(record: RunRecord) -> Iterator[tuple[str, str]]:
     """The report but for the table of releases, as names and texts."""
-    facts, ledger = books.facts, books.ledger
+    facts, ledger = record.facts, record.ledger
     yield "unit", UNIT
     yield "delta", delta_warning(ledger.delta, facts.clients) or f"{ledger.delta:g}"
     yield "sampling", sampling_text(facts)
     if facts.private:
         yield "noise", placement_text(facts)
-    report = report_of(books)
-    yield from epsilon_lines(books, report)
+    report = report_of(record)
+    yield from epsilon_lines(record, report)
     yield "adaptive", report.validity
     yield "uncovered", "; ".join(facts.uncovered) or "nothing"
     yield "controller set", ", ".join(facts.knobs) or "nothing"
     yield "controller saw", ", ".join(f"{name} ({kind})" for name, kind in facts.signals.items()) or "nothing"
 
 
-def epsilon_lines(books: Books, report: PrivacyReport) -> Iterator[tuple[str, str]]:
+def epsilon_lines(record: RunRecord, report: PrivacyReport) -> Iterator[tuple[str, str]]:
     """Certified, indicative and claimed ε, each with what it rests on."""
-    facts, ledger, claim = books.facts, books.ledger, books.claim
+    facts, ledger, claim = record.facts, record.ledger, record.claim
     if not facts.exchanges:
         yield "certified", "0: nothing leaves the clients"
         return
@@ -110,6 +110,10 @@ def epsilon_lines(books: Books, report: PrivacyReport) -> Iterator[tuple[str, st
         figures = f"{ledger.epsilon_by('pld'):.4g} by PLD, {ledger.epsilon_by('rdp'):.4g} by RDP at its best order"
         yield "indicative", f"{figures}, for noise fixed in advance"
     yield from report.views()
+    budgets = record.books.clients
+    if budgets:
+        spent = ", ".join(f"{one.epsilon_spent():.4g} of {one.epsilon:g}" for one in budgets)
+        yield "clients' own", f"{spent}; a client whose budget is spent takes no further part"
 
 
 def releases_table(ledger: Ledger) -> Table:

@@ -12,25 +12,25 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from experiments.figures import COLOURS, GREY, STYLE
-from experiments.ledger_file import Books
+from experiments.ledger_file import RunRecord
 from fl_core.privacy.ledger import Ledger
 
 
-def ledger_figure(books: Books) -> Figure:
+def ledger_figure(record: RunRecord) -> Figure:
     """ε after each round (certified, indicative, claimed), with the noise multipliers below."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 6.4), layout="constrained")
         FigureCanvasAgg(figure)
         top, bottom = figure.subplots(2, 1, sharex=True)
-        _epsilons(top, books)
-        _noise(bottom, books.ledger)
+        _epsilons(top, record)
+        _noise(bottom, record.ledger)
         bottom.set_xlabel("communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
         return figure
 
 
-def _epsilons(ax: Axes, books: Books) -> None:
-    ledger, claim, facts = books.ledger, books.claim, books.facts
+def _epsilons(ax: Axes, record: RunRecord) -> None:
+    ledger, claim, facts = record.ledger, record.claim, record.facts
     rounds = [charge.round + 1 for charge in ledger.charges]
     if claim is not None:
         _line(ax, rounds, claim.epsilon_after_rounds(), COLOURS[1], "claimed by the paper's accounting", "--")
@@ -45,7 +45,7 @@ def _epsilons(ax: Axes, books: Books) -> None:
             last = ledger.epsilon_by("pld")
             if math.isfinite(last):
                 ax.plot(rounds[-1:], [last], "D", color=COLOURS[2], label=f"PLD at the end, {standing}")
-    target = books.budget.epsilon
+    target = record.budget.epsilon
     if math.isfinite(target):
         ax.axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
         corner = ax.get_yaxis_transform()

@@ -9,6 +9,7 @@ from pathlib import Path
 from agents.weights import read_sealed, sealed
 from envs import EnvCore
 from envs.signals import is_schedule_feature
+from fl_core.charging import Books
 from fl_core.config import FederationConfig
 from fl_core.errors import InputError, require
 from fl_core.files import spelled_out, write_json
@@ -110,47 +111,49 @@ def facts_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Books:
-    """A run's books and facts.
-
-    Attributes:
-        facts: what the run was.
-        ledger: what is certified.
-        claim: what the paper claims; None under `sound`.
-    """
+class RunRecord:
+    """What counts a run's privacy, and the facts that say what that is worth."""
 
     facts: RunFacts
-    ledger: Ledger
-    claim: Ledger | None
+    books: Books
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is certified."""
+        return self.books.ledger
+
+    @property
+    def claim(self) -> Ledger | None:
+        """What the paper claims; None under `sound`."""
+        return self.books.claim
 
     @property
     def budget(self) -> Ledger:
         """What gave out the noise."""
-        return self.claim or self.ledger
+        return self.books.budget
 
 
-def books_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> Books:
-    """The books of a run as it stands; arguments as in `facts_of`."""
-    charging = core.federation.charging
-    return Books(facts_of(core, row, controller, reads), charging.ledgers[row], charging.claims[row])
+def record_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> RunRecord:
+    """The record of a run as it stands; arguments as in `facts_of`."""
+    return RunRecord(facts_of(core, row, controller, reads), core.federation.charging.books[row])
 
 
-def write_books(folder: Path, books: Books) -> None:
+def write_record(folder: Path, record: RunRecord) -> None:
     """Write a run's `ledger.json`, whole or not at all."""
-    record = {
-        "facts": asdict(books.facts),
+    books = record.books
+    content = {
+        "facts": asdict(record.facts),
         "accountant": books.ledger.accountant,
         "claimed_by": None if books.claim is None else books.claim.accountant,
         "charges_are": _LEGEND,
         "joint_noise_multipliers": [charge.noise_multiplier for charge in books.ledger.charges],
-        "ledger": books.ledger.state_dict(),
-        "claim": None if books.claim is None else books.claim.state_dict(),
+        **books.state_dict(),
     }
-    write_json(folder / FILE, sealed(spelled_out(record), FORMAT))
+    write_json(folder / FILE, sealed(spelled_out(content), FORMAT))
 
 
-def read_books(folder: Path) -> Books:
-    """The books of a run's folder.
+def read_record(folder: Path) -> RunRecord:
+    """The record in a run's folder.
 
     Raises:
         InputError: it is no run's folder, or its ledger was edited, is damaged or does not fit itself.
@@ -158,17 +161,17 @@ def read_books(folder: Path) -> Books:
     require(folder.is_dir(), f"There is no folder '{folder}'.")
     path = folder / FILE
     require(path.is_file(), f"'{folder}' is not the folder of a run: it has no {FILE}.")
-    record = read_sealed(path, FORMAT)
+    content = read_sealed(path, FORMAT)
     try:
-        facts = dict(record["facts"])
+        facts = dict(content["facts"])
         for name in ("knobs", "uncovered"):
             facts[name] = tuple(facts[name])
-        claim = record["claim"]
-        return Books(
-            RunFacts(**facts),
-            Ledger.from_state(record["ledger"]),
-            None if claim is None else Ledger.from_state(claim),
+        books = Books(
+            Ledger.from_state(content["ledger"]),
+            None if content["claim"] is None else Ledger.from_state(content["claim"]),
+            tuple(Ledger.from_state(one) for one in content["clients"]),
         )
+        return RunRecord(RunFacts(**facts), books)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise

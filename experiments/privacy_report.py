@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
-from experiments.ledger_file import Books, RunFacts, books_of
+from experiments.ledger_file import RunFacts, RunRecord, record_of
 from fl_core.files import spelled_out
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.mechanism import NOISE_KNOBS
@@ -91,12 +91,12 @@ def layout(lines: Iterable[tuple[str, str]]) -> list[str]:
 
 def privacy_report(core: EnvCore, row: int, reads: Sequence[str] | None = None) -> PrivacyReport:
     """The privacy of a run as it stands; `reads` as in `facts_of`."""
-    return report_of(books_of(core, row, reads=reads))
+    return report_of(record_of(core, row, reads=reads))
 
 
-def report_of(books: Books) -> PrivacyReport:
+def report_of(record: RunRecord) -> PrivacyReport:
     """What a run's books are worth."""
-    facts, ledger, budget = books.facts, books.ledger, books.budget
+    facts, ledger, budget = record.facts, record.ledger, record.budget
     charged, published = bool(ledger.charges), facts.guarantee == "as-published"
     exact = facts.noise_in_advance or ledger.sampling_rate == 1
     spent = budget.epsilon_spent()
@@ -124,7 +124,7 @@ def report_of(books: Books) -> PrivacyReport:
         uncovered=facts.uncovered,
         adaptive=facts.adaptive,
         exact=exact,
-        validity=validity(books),
+        validity=validity(record),
     )
 
 
@@ -133,9 +133,9 @@ def report_of(books: Books) -> PrivacyReport:
 UNIT = "one client with all its data; neighbours differ by adding or removing a client"
 
 
-def validity(books: Books) -> str:
+def validity(record: RunRecord) -> str:
     """Whether the run was adaptive, and which figures hold for it."""
-    facts = books.facts
+    facts = record.facts
     if facts.adaptive:
         answer = "yes, the controller chose the noise from what was released"
     elif facts.diverged:
@@ -144,7 +144,7 @@ def validity(books: Books) -> str:
         answer = "no, the controller chose the noise by the round alone"
     else:
         answer = "no, the noise multipliers were fixed in advance"
-    if books.ledger.sampling_rate == 1:
+    if record.ledger.sampling_rate == 1:
         return f"{answer}; at sampling rate 1 the figures hold either way"
     if facts.noise_in_advance:
         return f"{answer}: figures by PLD and RDP hold too"

@@ -12,7 +12,7 @@ import tyro
 from envs import EnvCore, make_core
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, RowProgress, decisions, episode_of
-from experiments.ledger_file import books_of, write_books
+from experiments.ledger_file import record_of, write_record
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
@@ -90,7 +90,7 @@ class _Record:
         """Write rounds, ledger and summary as they stand."""
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
         write_csv(self._folder / "rounds.csv", rows)
-        write_books(self._folder, books_of(self._core, 0, self._contender.name, self._contender.reads))
+        write_record(self._folder, record_of(self._core, 0, self._contender.name, self._contender.reads))
         write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
 
 

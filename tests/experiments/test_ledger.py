@@ -14,8 +14,9 @@ import pytest
 from agents.weights import digest_of
 from envs import EnvCore, make_core
 from experiments.cli import main
-from experiments.ledger_file import FILE, Books, books_of, read_books, write_books
+from experiments.ledger_file import FILE, RunRecord, read_record, record_of, write_record
 from experiments.privacy_report import report_of
+from fl_core.charging import Books
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
 from fl_core.privacy import accounting
@@ -33,18 +34,18 @@ def core_of(**settings: Any) -> EnvCore:
 
 
 @pytest.fixture(scope="module")
-def sound() -> Books:
+def sound() -> RunRecord:
     core = core_of(sampling_rate=0.5, signals="accounted", knobs="clip_norm,budget_pace")
-    return books_of(core, 0, "ppo:x")
+    return record_of(core, 0, "ppo:x")
 
 
 @pytest.fixture(scope="module")
-def published() -> Books:
-    return books_of(core_of(method="adp-pfl", guarantee="as-published"), 0, "fixed", ("round_fraction",))
+def published() -> RunRecord:
+    return record_of(core_of(method="adp-pfl", guarantee="as-published"), 0, "fixed", ("round_fraction",))
 
 
-def test_the_file_holds_every_release_and_continues_exactly(sound: Books, tmp_path: Path) -> None:
-    write_books(tmp_path, sound)
+def test_the_file_holds_every_release_and_continues_exactly(sound: RunRecord, tmp_path: Path) -> None:
+    write_record(tmp_path, sound)
     record = json.loads((tmp_path / FILE).read_text(), parse_constant=lambda word: pytest.fail(word))
     assert record["accountant"] == sound.ledger.accountant
     assert record["joint_noise_multipliers"] == [charge.noise_multiplier for charge in sound.ledger.charges]
@@ -55,16 +56,26 @@ def test_the_file_holds_every_release_and_continues_exactly(sound: Books, tmp_pa
     target = Ledger(7.5, 1e-5, 0.5, 3)
     target.load_state_dict(record["ledger"])
     assert target.charges == sound.ledger.charges
-    again = read_books(tmp_path)
+    again = read_record(tmp_path)
     assert again.facts == sound.facts
     assert again.ledger.state_dict() == sound.ledger.state_dict()
     assert again.claim is None
     assert report_of(again) == report_of(sound)
 
 
-def test_a_published_run_keeps_claim_and_certificate_apart(published: Books, tmp_path: Path) -> None:
-    write_books(tmp_path, published)
-    again = read_books(tmp_path)
+def test_clients_with_budgets_of_their_own_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edits = {"set": "mechanism.client_budget=own", "client_epsilon": "2,7.5", "epsilon": 7.5}
+    record = record_of(core_of(**edits), 0, "fixed", ())
+    write_record(tmp_path, record)
+    assert [one.charges for one in read_record(tmp_path).books.clients] == [one.charges for one in record.books.clients]
+    assert main(["ledger", str(tmp_path)]) == 0
+    spent = [f"{one.epsilon_spent():.4g} of {one.epsilon:g}" for one in record.books.clients]
+    assert f"clients' own {', '.join(spent)};" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_published_run_keeps_claim_and_certificate_apart(published: RunRecord, tmp_path: Path) -> None:
+    write_record(tmp_path, published)
+    again = read_record(tmp_path)
     assert again.claim is not None
     assert published.claim is not None
     assert again.claim.epsilon_spent() == published.claim.epsilon_spent()
@@ -89,7 +100,7 @@ def test_a_run_is_adaptive_where_the_noise_follows_what_was_released(
     knobs: str, reads: tuple[str, ...] | None, adaptive: bool
 ) -> None:
     core = core_of(knobs=knobs, sampling_rate=0.5, rounds=1)
-    books = books_of(core, 0, "x", reads)
+    books = record_of(core, 0, "x", reads)
     assert books.facts.adaptive is adaptive
     report = report_of(books)
     assert report.exact is not adaptive
@@ -97,15 +108,15 @@ def test_a_run_is_adaptive_where_the_noise_follows_what_was_released(
     assert report_of(replace(books, facts=replace(books.facts, diverged=True))).exact is False
 
 
-def test_noise_chosen_from_releases_certifies_nothing_where_no_filter_stopped_it(published: Books) -> None:
+def test_noise_chosen_from_releases_certifies_nothing_where_no_filter_stopped_it(published: RunRecord) -> None:
     """As published no filter limits the real noise: below rate 1 its Rényi figure holds for fixed noise alone."""
     ledger = Ledger(math.inf, 1e-5, 0.5, 3)
     facts = replace(published.facts, uncovered=(), adaptive=True)
-    assert report_of(Books(facts, ledger, published.claim)).certified is None
-    assert report_of(Books(replace(facts, adaptive=False), ledger, published.claim)).certified == 0
+    assert report_of(RunRecord(facts, Books(ledger, published.claim))).certified is None
+    assert report_of(RunRecord(replace(facts, adaptive=False), Books(ledger, published.claim))).certified == 0
 
 
-def test_epsilon_after_each_round_is_that_of_the_rounds_so_far(sound: Books) -> None:
+def test_epsilon_after_each_round_is_that_of_the_rounds_so_far(sound: RunRecord) -> None:
     for q in (1.0, 0.3):
         whole, part = Ledger(6, 1e-5, q, 5), Ledger(6, 1e-5, q, 5)
         certified, indicative = [], []
@@ -143,12 +154,12 @@ def edited(folder: Path, change: Any, seal: bool = False) -> None:
     ],
 )
 def test_an_edited_file_is_refused_in_a_sentence(
-    sound: Books, tmp_path: Path, change: Any, seal: bool, capsys: pytest.CaptureFixture[str]
+    sound: RunRecord, tmp_path: Path, change: Any, seal: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_books(tmp_path, sound)
+    write_record(tmp_path, sound)
     edited(tmp_path, change, seal)
     with pytest.raises(InputError):
-        read_books(tmp_path)
+        read_record(tmp_path)
     assert main(["ledger", str(tmp_path)]) == 2
     assert capsys.readouterr().err.strip().count("\n") == 0
 
@@ -175,7 +186,7 @@ def test_a_run_leaves_its_ledger_and_the_report_shows_it(tmp_path: Path, capsys:
     (folder,) = tmp_path.iterdir()
     assert main(["ledger", str(folder)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    ledger = read_books(folder).ledger
+    ledger = read_record(folder).ledger
     low, high = (f"{f(c.noise_multiplier for c in ledger.charges):.4g}" for f in (min, max))
     for words in (
         "one client with all its data; neighbours differ by adding or removing a client",
@@ -193,9 +204,9 @@ def test_a_run_leaves_its_ledger_and_the_report_shows_it(tmp_path: Path, capsys:
 
 
 def test_the_report_of_a_published_run_names_all_three_figures(
-    published: Books, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_books(tmp_path, published)
+    write_record(tmp_path, published)
     assert main(["ledger", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "claimed 7.5 of 7.5 by the paper's accounting" in shown
@@ -209,6 +220,6 @@ def test_the_report_of_a_published_run_names_all_three_figures(
 def test_runs_without_noise_promise_nothing(
     settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_books(tmp_path, books_of(core_of(**settings), 0))
+    write_record(tmp_path, record_of(core_of(**settings), 0))
     assert main(["ledger", str(tmp_path)]) == 0
     assert "certified none: nothing limits what was released" in " ".join(capsys.readouterr().out.split())

@@ -82,7 +82,7 @@ def test_exact_figures_before_a_controller_leave_nothing_certified() -> None:
     report, _ = report_of(epsilon=5.0, signals="paper")
     assert report.certified is None
     assert report.updates_only == pytest.approx(5, rel=1e-5)
-    assert "exact figures that the controller saw: trimmed_accuracy, trimmed_loss" in report.uncovered
+    assert "exact figures that the controller saw: clipped_share, trimmed_accuracy, trimmed_loss" in report.uncovered
 
 
 def test_without_noise_nothing_is_certified_and_json_has_no_infinity() -> None:

@@ -30,7 +30,8 @@ def spent_by(controller: Controller, rate: float, epsilon: float = 6.0) -> tuple
     """Part of the whole budget that each round costs `[rounds]`, 0 for those refused, by σ² or by Opacus' RDP."""
     view = controller.view
     config = FederationConfig(epsilon=epsilon, sampling_rate=rate, rounds=view.rounds)
-    charging = Charging(config, config.recipe(), 1)
+    recipe = config.recipe()
+    charging = Charging(config, recipe, [Charging.prepare(config, recipe, epsilon)])
     action = None
     for index in range(view.rounds):
         if index % view.decision_rounds == 0:
