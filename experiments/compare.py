@@ -23,8 +23,8 @@ from experiments.progress import rounds_bar
 from experiments.report import table, write_report
 from experiments.results import Comparison, ControllerResult
 from experiments.runfolder import make_run_folder, write_yaml
-from experiments.statistics import verdict
 from experiments.tensorboard import RoundWriter
+from experiments.verdict import verdict
 from fl_core.config import FederationConfig
 from fl_core.errors import InputError, require_count
 

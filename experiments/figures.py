@@ -22,8 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
+from experiments.resampling import Interval, Scores, estimate
 from experiments.results import EVALUATED, Comparison, ControllerResult
-from experiments.statistics import Interval, bootstrap_interval, interquartile_mean
+from experiments.statistics import profile
+from experiments.words import targets_text
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 """Okabe and Ito 2008, told apart by all common kinds of colour blindness; their yellow is too pale on white."""
@@ -31,6 +33,8 @@ _DASHES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDTH = 6.4  # inches: readable at the width of a phone with the font sizes below
 GREY = "#555555"
+MOST_PANELS = 6
+"""Most panels below each other in one figure."""
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -75,8 +79,10 @@ def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
     }
 
 
-def aligned(controller: ControllerResult, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One trajectory of all episodes on common rounds.
+def aligned(
+    controller: ControllerResult, name: str, instance: str | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """One trajectory of all episodes, or of those of one instance, on common rounds.
 
     An episode that ended early keeps its last value where the figure describes the model or the budget, which stay as
     they are; a decision (clip norm, …) ends with the episode. Values that are not finite are left out.
@@ -87,6 +93,8 @@ def aligned(controller: ControllerResult, name: str) -> tuple[NDArray[np.float64
     stays = name in EVALUATED or name == "epsilon_spent"
     curves = []
     for episode in controller.episodes:
+        if instance not in (None, episode.instance):
+            continue
         rounds, values = (np.asarray(part, dtype=np.float64) for part in episode.series(name))
         finite = np.isfinite(values)
         if finite.any():
@@ -99,25 +107,30 @@ def aligned(controller: ControllerResult, name: str) -> tuple[NDArray[np.float64
 
 
 def control_figure(comparison: Comparison) -> Figure:
-    """What the controllers decided per round: clip norm, and learning rate and noise where they vary."""
+    """What the controllers decided per round: clip norm, and learning rate and noise where they vary.
+
+    A few instances have a panel each, because what is decided may depend on them.
+    """
     names = ["clip_norm"] + [name for name in ("server_learning_rate", "noise_multiplier") if _varies(comparison, name)]
-    titles = {
-        "clip_norm": "Clip norm chosen in each round",
-        "server_learning_rate": "Server learning rate in each round",
-        "noise_multiplier": "Noise multiplier in each round",
-    }
-    units = {
-        "clip_norm": "clip norm C (L2, log scale)",
-        "server_learning_rate": "server learning rate",
-        "noise_multiplier": "noise multiplier σ",
-    }
+    instances: list[str | None] = [one.name for one in comparison.instances]
+    if not 1 < len(instances) <= MOST_PANELS // len(names):
+        instances = [None]
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(len(names))
-        for ax, name in zip(axes, names, strict=True):
-            _curves(ax, comparison, name, titles[name], units[name])
+        figure, axes = _panels(len(names) * len(instances))
+        for ax, (name, instance) in zip(axes, itertools.product(names, instances), strict=True):
+            title, unit = _DECISIONS[name]
+            _curves(ax, comparison, name, title if instance is None else f"{title}: {instance}", unit, 1.0, instance)
             if name == "clip_norm":
                 _log_axis(ax)
         return _finish(figure, axes, comparison)
+
+
+_DECISIONS = {
+    "clip_norm": ("Clip norm chosen in each round", "clip norm C (L2, log scale)"),
+    "server_learning_rate": ("Server learning rate in each round", "server learning rate"),
+    "noise_multiplier": ("Noise multiplier in each round", "noise multiplier σ"),
+}
+"""Figure -> title and unit."""
 
 
 def learning_figure(comparison: Comparison) -> Figure:
@@ -141,7 +154,7 @@ def overview_figure(comparison: Comparison) -> Figure:
         _curves(left, comparison, "clip_norm", "Clip norm chosen in each round", "clip norm C (L2, log scale)")
         _log_axis(left)
         server = comparison.judged_by == "global_accuracy"
-        title = f"Accuracy of the {'global model' if server else 'personal models'} at ε = {comparison.epsilon:g}"
+        title = f"Accuracy of the {'global model' if server else 'personal models'} at {targets_text(comparison)}"
         _curves(right, comparison, comparison.judged_by, title, "test accuracy (%)", 100)
         _skip_start(right)
         return _finish(figure, [left, right], comparison)
@@ -153,17 +166,17 @@ def budget_figure(comparison: Comparison) -> Figure:
         figure, axes = _panels(1)
         label = f"ε spent (δ = {comparison.delta:g})".replace("e-0", "e-")
         _curves(axes[0], comparison, "epsilon_spent", "Privacy budget spent after each round, by the ledger", label)
-        if math.isfinite(comparison.epsilon):
-            axes[0].axhline(comparison.epsilon, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
+        targets = [target for target in sorted(set(comparison.targets.values())) if math.isfinite(target)]
+        for target in targets:
+            axes[0].axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
             corner = axes[0].get_yaxis_transform()
-            target = f"target ε = {comparison.epsilon:g}"
-            axes[0].text(0.01, comparison.epsilon, target, transform=corner, va="bottom", color=GREY)
-            axes[0].set_ylim(0, max(axes[0].get_ylim()[1], comparison.epsilon * 1.12))
+            axes[0].text(0.01, target, f"target ε = {target:g}", transform=corner, va="bottom", color=GREY)
+            axes[0].set_ylim(0, max(axes[0].get_ylim()[1], target * 1.12))
         return _finish(figure, axes, comparison)
 
 
 def accuracy_figure(comparison: Comparison) -> Figure:
-    """Final accuracies: interquartile mean with 95 % interval, and every seed as a faint dot."""
+    """Final accuracies: interquartile mean with 95 % interval, and every run as a faint dot."""
     styles = line_styles(comparison)
     count = len(comparison.controllers)
     with mpl.rc_context(STYLE):
@@ -175,9 +188,10 @@ def accuracy_figure(comparison: Comparison) -> Figure:
         ):
             for place, controller in enumerate(comparison.controllers):
                 style = styles[controller.name]
-                values = [100 * value for value in controller.by_seed(name).values()]
-                ax.plot(values, [place] * len(values), ".", color=style.colour, alpha=0.25, markeredgewidth=0)
-                _dot(ax, place, values, style)
+                scores = Scores.of(controller, name)
+                dots = 100 * scores.flat
+                ax.plot(dots, [place] * len(dots), ".", color=style.colour, alpha=0.25, markeredgewidth=0)
+                _dot(ax, place, scores, style)
             ax.set_title(title)
             ax.set_xlabel("final test accuracy (%)")
             ax.grid(axis="y", visible=False)
@@ -187,6 +201,40 @@ def accuracy_figure(comparison: Comparison) -> Figure:
         axes[0].set_yticks(range(count), labels)
         axes[0].set_ylim(count - 0.5, -0.5)  # the first controller on top
         return figure
+
+
+def profile_figure(comparison: Comparison) -> Figure:
+    """Performance profiles: the share of runs above each accuracy, with a pointwise 95 % band."""
+    styles = line_styles(comparison)
+    with mpl.rc_context(STYLE):
+        figure, axes = _panels(1)
+        ax = axes[0]
+        for controller in comparison.controllers:
+            found, style = profile(comparison, controller), styles[controller.name]
+            ax.plot(
+                100 * found.thresholds,
+                100 * found.shares,
+                color=style.colour,
+                linestyle=style.dash,
+                linewidth=style.width,
+                drawstyle="steps-post",
+            )
+            if len(Scores.of(controller, comparison.judged_by).pairs) > 1:
+                ax.fill_between(
+                    100 * found.thresholds,
+                    100 * found.low,
+                    100 * found.high,
+                    color=style.colour,
+                    alpha=0.11,
+                    linewidth=0,
+                    step="post",
+                )
+        server = comparison.judged_by == "global_accuracy"
+        ax.set_title("Runs that end above each accuracy")
+        ax.set_xlabel(f"final test accuracy of the {'global model' if server else 'personal models'} (%)")
+        ax.set_ylabel("share of runs (%)")
+        ax.set_ylim(-3, 103)
+        return _finish(figure, axes, comparison)
 
 
 def figure_svg(figure: Figure) -> str:
@@ -215,11 +263,19 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(count, 1, squeeze=False)[:, 0])
 
 
-def _curves(ax: Axes, comparison: Comparison, name: str, title: str, unit: str, scale: float = 1.0) -> None:
+def _curves(
+    ax: Axes,
+    comparison: Comparison,
+    name: str,
+    title: str,
+    unit: str,
+    scale: float = 1.0,
+    instance: str | None = None,
+) -> None:
     styles = line_styles(comparison)
     drawn = False
     for controller in comparison.controllers:
-        rounds, values = aligned(controller, name)
+        rounds, values = aligned(controller, name, instance)
         if not rounds.size:
             continue
         drawn = True
@@ -257,12 +313,13 @@ def _log_axis(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _dot(ax: Axes, place: int, values: list[float], style: LineStyle) -> None:
-    centre = float(interquartile_mean(values))
-    low, high = bootstrap_interval(values, interquartile_mean) if len(values) > 1 else Interval(centre, centre)
+def _dot(ax: Axes, place: int, scores: Scores, style: LineStyle) -> None:
+    found = estimate(scores)
+    interval = found.interval if len(scores.pairs) > 1 else Interval(found.value, found.value)
     # The percentile interval need not contain the estimate, and bars of negative length are refused.
-    ax.plot([low, high], [place, place], color=style.colour, linewidth=2.2, solid_capstyle="butt")
-    ax.plot([centre], [place], style.marker, color=style.colour, markersize=7, markeredgecolor="white")
+    ends = [100 * end for end in interval]
+    ax.plot(ends, [place, place], color=style.colour, linewidth=2.2, solid_capstyle="butt")
+    ax.plot([100 * found.value], [place], style.marker, color=style.colour, markersize=7, markeredgecolor="white")
 
 
 def _finish(figure: Figure, axes: list[Axes], comparison: Comparison) -> Figure:

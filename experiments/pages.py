@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments import figures
 from experiments.results import Comparison
+from experiments.words import delta_text, targets_text
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,11 @@ class Section:
     blocks: tuple[str | Table | Code | Picture, ...]
 
 
-def epsilon_text(value: float) -> str:
-    """An epsilon to three decimals, without trailing zeros."""
-    return f"{value:.3f}".rstrip("0").rstrip(".") if math.isfinite(value) else "∞"
-
-
-def delta_text(value: float) -> str:
-    """A delta as 1e-5."""
-    return f"{value:g}".replace("e-0", "e-")
-
-
 def summary_line(comparison: Comparison) -> str:
     """What was compared, in one line."""
     return (
         f"{comparison.task} task, {comparison.method} on {comparison.dataset}, {comparison.clients} clients, "
-        f"{comparison.rounds} rounds, ε = {epsilon_text(comparison.epsilon)}, δ = {delta_text(comparison.delta)}"
+        f"{comparison.rounds} rounds, {targets_text(comparison)}, δ = {delta_text(comparison.delta)}"
     )
 
 

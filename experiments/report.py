@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 
@@ -12,9 +10,14 @@ import rich.markup
 import rich.table
 
 from experiments import figures
-from experiments.pages import Code, Picture, Section, Table, delta_text, epsilon_text, html, markdown, summary_line
-from experiments.results import Comparison, ControllerResult
-from experiments.statistics import Row, default_baseline, percent, points, summarise, verdict
+from experiments.costs import search_accountant
+from experiments.pages import Code, Picture, Section, Table, html, markdown, summary_line
+from experiments.resampling import Scores, estimate
+from experiments.results import JUDGED_BY, Comparison, ControllerResult
+from experiments.statistics import Regret, Row, default_baseline, statistics_record, summarise
+from experiments.tables import csv_text
+from experiments.verdict import verdict
+from experiments.words import delta_text, epsilon_text, estimate_text, points, signed, targets_text
 from fl_core.files import write_bytes, write_text
 
 TRUST = {
@@ -48,10 +51,10 @@ def write_report(comparison: Comparison, folder: Path, baseline_name: str | None
     texts = {
         "report.md": markdown(comparison, sections),
         "report.html": html(comparison, sections),
-        "comparison.csv": csv_text(comparison),
+        "comparison.csv": csv_text(comparison, baseline_name),
     }
     paths = {name: folder / name for name in ("report.md", "report.html", "comparison.json", "comparison.csv")}
-    comparison.write(paths["comparison.json"])
+    comparison.write(paths["comparison.json"], statistics_record(comparison, baseline_name))
     for name, text in texts.items():
         write_text(paths[name], text)
     paths["overview.png"] = folder / "overview.png"
@@ -70,71 +73,149 @@ def contents(comparison: Comparison, baseline_name: str | None = None) -> list[S
     if len(rows) > 1:
         text = f"Per seed, controller minus {baseline.label}; above zero is better than {baseline.label}."
         sections.append(Section("Paired differences", (text, _difference_table(rows))))
+    if len(comparison.instances) > 1:
+        sections.append(Section("Each instance", (_instance_words(comparison), _instance_table(comparison, rows))))
+    if rows[0].hindsight_regret or rows[0].tuned_regret:
+        sections.append(Section("Regret", (*_regret_words(comparison), *_regret_tables(rows))))
     return [
         *sections,
         Section("Figures", _PICTURES),
         Section("Privacy", (*_privacy_words(comparison), _privacy_table(comparison, rows), *_signal_words(comparison))),
-        Section("Cost of training and search", (*_cost_words(comparison), _cost_table(comparison))),
+        Section("Cost of training and search", (*_cost_words(comparison), _cost_table(comparison, rows))),
         Section("How the figures are made", (_METHOD,)),
         Section("Setting", (_setting(comparison),)),
         Section("Command", (Code(comparison.command),)),
     ]
 
 
-_BAND = "median over seeds, band from 10 % to 90 %."
+_BAND = "median over runs, band from 10 % to 90 %."
 _PICTURES = (
-    Picture(figures.accuracy_figure, "Final accuracy: interquartile mean, 95 % interval, each seed as a faint dot."),
+    Picture(figures.accuracy_figure, "Final accuracy: interquartile mean, 95 % interval, each run as a faint dot."),
+    Picture(figures.profile_figure, "Performance profiles: share of runs above each accuracy, with a 95 % band."),
     Picture(figures.budget_figure, f"Budget: {_BAND}"),
     Picture(figures.control_figure, f"What the controllers decided: {_BAND}"),
     Picture(figures.learning_figure, f"Learning curves after the steep start: {_BAND}"),
 )
 
 _METHOD = (
-    "Accuracies are interquartile means over seeds: a quarter of the seeds, rounded down, is cut at each end. "
-    "Intervals are 95 % percentile bootstraps over seeds (2,000 resamples). Controllers meet the same partition, "
-    "cohorts, batches and noise on a seed, so differences are means over pairs. P(better) is the share of seeds on "
-    "which a controller is ahead, ties counted half. The intervals are not corrected for the number of controllers. A "
-    "learned controller is one trained policy: what another training run would have given is not in its interval."
+    "Accuracies are interquartile means over runs: a quarter of the runs, rounded down, is cut at each end. Intervals "
+    "are 95 % percentile bootstraps (2,000 resamples): trainings of a controller are resampled as a whole, and seeds "
+    "within their instance. Controllers meet the same partition, cohorts, batches and noise on a seed, so differences "
+    "are means over pairs. P(better) is the probability that a controller is ahead on a seed, ties counted half. The "
+    "intervals are not corrected for the number of controllers. All numbers are in comparison.json, and every run is a "
+    "line of comparison.csv."
 )
 
 
 def _accuracy_table(rows: list[Row]) -> Table:
-    headers = ("Controller", "Seeds", "Global model, %", "Personal models, %", "ε spent", "Diverged")
+    learned = any(row.trainings > 1 for row in rows)
+    headers = ("Controller", *(("Trainings",) * learned), "Seeds", "Global model, %", "Personal models, %", "ε spent")
     lines = tuple(
         (
-            row.label + (" (unequal ε)" if row.unequal else ""),
-            str(row.seeds),
+            _name(row),
+            *((str(row.trainings) if row.learned else _NONE,) * learned),
+            str(row.pairs),
             _global_cell(row),
-            percent(row.personal_accuracy, row.personal_interval if row.seeds > 1 else None),
-            epsilon_text(row.epsilon_mean),
-            str(row.diverged),
+            estimate_text(row.personal_accuracy, row.pairs > 1),
+            _spent_text(row),
+            f"{row.diverged} of {row.runs}" if row.diverged else "0",
         )
         for row in rows
     )
-    return Table(headers, lines)
+    return Table((*headers, "Diverged"), lines)
+
+
+def _name(row: Row) -> str:
+    return row.label + (" (unequal ε)" if row.unequal else "")
+
+
+def _spent_text(row: Row) -> str:
+    """Mean ε for each target; they are never averaged over."""
+    return ", ".join(epsilon_text(spent.mean) for spent in row.spent)
 
 
 def _global_cell(row: Row) -> str:
     """The global accuracy, or a dash where the server's model lacks a part that stays on the clients."""
-    if row.judged_by != "global_accuracy":
-        return _NONE
-    return percent(row.global_accuracy, row.global_interval if row.seeds > 1 else None)
+    return estimate_text(row.global_accuracy, row.pairs > 1) if row.judged_by == "global_accuracy" else _NONE
 
 
 def _difference_table(rows: list[Row]) -> Table:
     headers = ("Controller", "Global model, points", "Personal models, points", "P(better)", "Pairs")
     lines = tuple(
         (
-            row.label + (" (unequal ε)" if row.unequal else ""),
+            _name(row),
             points(row.difference) if row.judged_by == "global_accuracy" else _NONE,
             points(row.personal_difference),
-            f"{row.improvement:.2f}",
+            _improvement_text(row),
             str(row.difference.pairs),
         )
         for row in rows
         if row.difference and row.personal_difference and row.improvement is not None
     )
     return Table(headers, lines)
+
+
+def _improvement_text(row: Row) -> str:
+    """Probability of improvement with its interval."""
+    if row.improvement is None:
+        return _NONE
+    low, high = row.improvement.interval
+    return f"{row.improvement.value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if row.pairs > 1 else "")
+
+
+def _instance_words(comparison: Comparison) -> str:
+    which = JUDGED_BY[comparison.judged_by]
+    return f"Final {which} accuracy in %, interquartile mean [95 % interval], in each setting by itself."
+
+
+def _instance_table(comparison: Comparison, rows: list[Row]) -> Table:
+    scores = [Scores.of(controller, comparison.judged_by) for controller in comparison.controllers]
+    lines = []
+    for instance in comparison.instances:
+        here = [one.on(instance.name) for one in scores]
+        cells = [estimate_text(estimate(one), len(one.pairs) > 1) for one in here]
+        lines.append((instance.name, epsilon_text(instance.epsilon), str(len(here[0].pairs)), *cells))
+    return Table(("Instance", "ε target", "Seeds", *(_name(row) for row in rows)), tuple(lines))
+
+
+def _regret_words(comparison: Comparison) -> list[str]:
+    words = [
+        "How far a controller stays behind the best of some others, chosen for each instance by its mean, in points "
+        "[95 % interval, the choice taken as given]; below zero it is ahead of it."
+    ]
+    if comparison.hindsight:
+        words.append(
+            f"Hindsight: the {len(comparison.hindsight)} clip norms were played on the held-out runs themselves, and "
+            "the best was chosen by what it reached there. No controller could have known it; on few seeds the best of "
+            "many also looks better than it is."
+        )
+    return words
+
+
+def _regret_tables(rows: list[Row]) -> list[Table]:
+    """One table, or one for each instance's best where there are several instances."""
+    kinds = [
+        ("Best fixed clip in hindsight", [row.hindsight_regret for row in rows]),
+        ("Best of the tuned controllers", [row.tuned_regret for row in rows]),
+    ]
+    tables = []
+    for title, found in kinds:
+        if not found[0]:
+            continue
+        cells = [[points(one.behind) for one in line] for line in found]
+        if len(found[0]) == 1:
+            headers = ("Behind", f"{title}: {found[0][0].best}")
+            tables.append(Table(headers, tuple((_name(r), line[0]) for r, line in zip(rows, cells, strict=True))))
+            continue
+        lines = [(f"{one.instance}: {one.best}", *(line[i] for line in cells)) for i, one in enumerate(found[0])]
+        means = ("Mean over instances", *(_mean_text(line) for line in found))
+        worst = ("Worst instance", *(signed(max(one.behind.mean for one in line)) for line in found))
+        tables.append(Table((title, *(_name(row) for row in rows)), (*lines, means, worst)))
+    return tables
+
+
+def _mean_text(found: tuple[Regret, ...]) -> str:
+    return signed(math.fsum(one.behind.mean for one in found) / len(found))
 
 
 def _budget_flags(rows: list[Row]) -> list[str]:
@@ -144,13 +225,19 @@ def _budget_flags(rows: list[Row]) -> list[str]:
     return [*flagged, *stated]
 
 
+def _guarantee(comparison: Comparison) -> str:
+    if len(set(comparison.targets.values())) == 1:
+        return f"(ε, δ) = ({comparison.epsilon:g}, {delta_text(comparison.delta)})"
+    return f"In each instance its own ε ({targets_text(comparison)}) at δ = {delta_text(comparison.delta)}"
+
+
 def _privacy_words(comparison: Comparison) -> list[str]:
-    if not math.isfinite(comparison.epsilon):
+    if not any(map(math.isfinite, comparison.targets.values())):
         return ["This comparison has no privacy limit (ε is infinite): nothing is promised to any client."]
     trust = TRUST.get(comparison.placement, f"Placement of the noise: {comparison.placement}.")
     unit = (
-        f"(ε, δ) = ({comparison.epsilon:g}, {delta_text(comparison.delta)}) protects a whole client, that is all of "
-        f"its data, under add/remove adjacency, counted by {comparison.accountant}."
+        f"{_guarantee(comparison)} protects a whole client, that is all of its data, under add/remove adjacency, "
+        f"counted by {comparison.accountant}."
     )
     joint = "A client's personal model never leaves it, so personal accuracy is covered in the joint (billboard) sense."
     claim = (
@@ -174,17 +261,16 @@ def _privacy_words(comparison: Comparison) -> list[str]:
 
 def _privacy_table(comparison: Comparison, rows: list[Row]) -> Table:
     counted = "claimed" if comparison.guarantee == "as-published" else "by ledger"
-    headers = ("Controller", "Signals", "Classes", f"ε {counted}, mean", "largest", "ε by PLD, largest")
+    headers = ("Controller", "Signals", "Classes", "ε target", f"ε {counted}, mean", "largest", "ε by PLD, largest")
     lines = tuple(
         (
             row.label,
             controller.signals,
             ", ".join(controller.signal_classes) or "none",
-            epsilon_text(row.epsilon_mean),
-            epsilon_text(row.epsilon_max),
-            epsilon_text(row.epsilon_pld),
+            *map(epsilon_text, (spent.target, spent.mean, spent.largest, spent.largest_pld)),
         )
         for row, controller in zip(rows, comparison.controllers, strict=True)
+        for spent in row.spent
     )
     return Table(headers, lines, words=("Signals", "Classes"))
 
@@ -212,25 +298,46 @@ def _cost_words(comparison: Comparison) -> list[str]:
     return [
         "Training and search are not in the ε above. Each of these rounds is a release about the clients it ran on: "
         "done on private clients, they would cost privacy themselves, and their loss would add up over all runs. They "
-        "are free only on clients whose data is public, simulated or unrelated to the clients protected here."
+        "are free only on clients whose data is public, simulated or unrelated to the clients protected here.",
+        _composition_words(comparison),
     ]
 
 
-def _cost_table(comparison: Comparison) -> Table:
-    headers = ("Controller", "Training rounds", "Search rounds", "As whole runs", "Trained or tuned on")
-    lines = tuple(_cost_line(controller, comparison.rounds) for controller in comparison.controllers)
-    return Table(headers, lines, words=("Trained or tuned on",))
+def _composition_words(comparison: Comparison) -> str:
+    """What the last column of the costs says."""
+    return (
+        f"Each whole run would spend ε = {epsilon_text(comparison.epsilon)} of the clients it ran on; all of them "
+        f"together, composed by {search_accountant(comparison)}, spend the ε in the table. Several trainings of a "
+        "controller count together."
+    )
 
 
-def _cost_line(controller: ControllerResult, rounds: int) -> tuple[str, ...]:
-    total = controller.training_rounds + controller.search_rounds
+def _cost_table(comparison: Comparison, rows: list[Row]) -> Table:
+    headers = ("Controller", "Training rounds", "Search rounds", "As whole runs", "ε of them together")
+    lines = tuple(
+        _cost_line(controller, row, comparison.rounds)
+        for controller, row in zip(comparison.controllers, rows, strict=True)
+    )
+    return Table((*headers, "Trained or tuned on"), lines, words=("Trained or tuned on",))
+
+
+def _cost_line(controller: ControllerResult, row: Row, rounds: int) -> tuple[str, ...]:
+    total = row.training_rounds + row.search_rounds
     return (
         controller.label,
-        f"{controller.training_rounds:,}",
-        f"{controller.search_rounds:,}",
+        f"{row.training_rounds:,}",
+        f"{row.search_rounds:,}",
         f"{total / rounds:,.0f}" if total else "0",
+        _large(row.search_epsilon) if total else "0",
         controller.tuned_on or _NONE,
     )
+
+
+def _large(epsilon: float | None) -> str:
+    """An ε whose decimals do not matter."""
+    if epsilon is None:
+        return _NONE
+    return f"{epsilon:,.0f}" if 100 <= epsilon < math.inf else epsilon_text(round(epsilon, 1))
 
 
 def _setting(comparison: Comparison) -> Table:
@@ -241,7 +348,7 @@ def _setting(comparison: Comparison) -> Table:
         ("Dataset", comparison.dataset),
         ("Clients", f"{comparison.clients:,}"),
         ("Rounds", f"{comparison.rounds:,}"),
-        ("Target", f"ε = {epsilon_text(comparison.epsilon)}, δ = {delta_text(comparison.delta)}"),
+        ("Target", f"{targets_text(comparison)}, δ = {delta_text(comparison.delta)}"),
         ("Adjacency", "client-level, add or remove one client"),
         ("Accountant", comparison.accountant),
         ("Sampling", f"{comparison.sampling}, rate {comparison.sampling_rate:g}"),
@@ -269,34 +376,12 @@ def table(comparison: Comparison, baseline_name: str | None = None) -> rich.tabl
         shown.add_column(name, justify="right", no_wrap=True)
     for row in summarise(comparison, baseline.name):
         shown.add_row(
-            rich.markup.escape(row.label + (" (unequal ε)" if row.unequal else "")),
+            rich.markup.escape(_name(row)),
             _global_cell(row).replace("[", r"\["),
-            percent(row.personal_accuracy, row.personal_interval if row.seeds > 1 else None).replace("[", r"\["),
+            estimate_text(row.personal_accuracy, row.pairs > 1).replace("[", r"\["),
             points(row.difference).replace("[", r"\[") if row.difference else _NONE,
-            _NONE if row.improvement is None else f"{row.improvement:.2f}",
-            epsilon_text(row.epsilon_mean),
+            _NONE if row.improvement is None else f"{row.improvement.value:.2f}",
+            _spent_text(row),
             f"{row.training_rounds + row.search_rounds:,}",
         )
     return shown
-
-
-def csv_text(comparison: Comparison) -> str:
-    """One line per controller and seed; accuracies as shares, ε without limit as "inf"."""
-    shared = ("task", "method", "dataset", "clients", "epsilon", "delta")
-    own = ("name", "label", "signals", "training_rounds", "search_rounds")
-    measured = ("seed", "global_accuracy", "personal_accuracy", "epsilon_spent", "epsilon_pld", "rounds", "diverged")
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*shared, "planned_rounds", "controller", *own[1:], "signal_classes", *measured])
-    for controller in comparison.controllers:
-        for episode in controller.episodes:
-            writer.writerow(
-                [
-                    *(getattr(comparison, name) for name in shared),
-                    comparison.rounds,
-                    *(getattr(controller, name) for name in own),
-                    " ".join(controller.signal_classes),
-                    *(getattr(episode, name) for name in measured),
-                ]
-            )
-    return buffer.getvalue()

@@ -1,27 +1,27 @@
 """What a comparison of controllers measured: plain frozen records, written to JSON and read back strictly.
 
-A `Comparison` holds one `ControllerResult` per controller, and that one `Episode` per seed. One episode is one whole
-federated training run. Accuracies are shares in [0, 1]; ε is the (ε, δ) of client-level add/remove adjacency.
-
-JSON has no infinity and no NaN: both are written as the strings "inf", "-inf" and "nan" (ε is infinite without privacy,
-a diverged run has losses that are no numbers).
+A `Comparison` holds one `ControllerResult` per controller, and that one `Episode` per training of the controller,
+instance and seed. One episode is one whole federated training run, an instance is a setting of the task, and two
+controllers on one instance and seed are a pair. Accuracies are shares in [0, 1]; ε is the (ε, δ) of client-level
+add/remove adjacency.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import numbers
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from experiments.records import NON_FINITE, check_types, items, number, plain, record, record_fields, short
 from fl_core.errors import InputError, require, unknown_name
 from fl_core.files import read_json, write_json
+from fl_core.privacy.ledger import SIGNAL_CLASSES
 
-SIGNAL_CLASSES = ("public", "accounted", "raw")
-"""What a controller may see; see `envs` for which feature has which class."""
+Pair = tuple[str, int]
+"""Name of an instance and a seed: what two controllers have in common when they are compared."""
 
 EVALUATED = (
     "global_accuracy",
@@ -36,7 +36,8 @@ EVALUATED = (
 JUDGED_BY = {"global_accuracy": "global", "personal_accuracy": "personal"}
 """Figures that may decide a comparison -> the word for them."""
 
-_NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+STATISTICS = "statistics"
+"""Entry of a comparison's file for what is worked out from the rest; it is not read back."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,18 @@ class Episode:
     """Whether the run was stopped because the model was no longer finite."""
     trajectory: Mapping[str, list[float]]
     """Name -> one value per round (or per evaluated round, see `series`)."""
+    instance: str = ""
+    """Name of the setting it was run in, one of the comparison's instances; "" where there is only the task's own."""
+    training: int = 0
+    """Which of the controller's trainings chose, counted from 0."""
 
     def __post_init__(self) -> None:
         where = f"Episode {self.seed}"
-        _check_types(self, where)
+        check_types(self, where)
         for name in ("global_accuracy", "personal_accuracy"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{where}: {name} is {value}, but it must lie between 0 and 1.")
-        for name in ("epsilon_spent", "epsilon_pld", "rounds"):
+        for name in ("epsilon_spent", "epsilon_pld", "rounds", "training"):
             value = getattr(self, name)
             require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
         evaluated = self.trajectory.get("evaluated_rounds")
@@ -86,18 +91,18 @@ class Episode:
 
     def to_json(self) -> dict[str, Any]:
         """The episode as JSON values."""
-        return _record(self)
+        return record(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """The inverse of `to_json`; `InputError` for anything else."""
-        values = _fields(cls, data, "An episode")
+        values = record_fields(cls, data, "An episode")
         raw = values["trajectory"]
         require(
             isinstance(raw, Mapping) and all(isinstance(series, list) for series in raw.values()),
-            f"An episode's trajectory must map names to lists of numbers, not be {_short(raw)}.",
+            f"An episode's trajectory must map names to lists of numbers, not be {short(raw)}.",
         )
-        values["trajectory"] = {name: [_number(value) for value in series] for name, series in raw.items()}
+        values["trajectory"] = {name: [number(value) for value in series] for name, series in raw.items()}
         return cls(**values)
 
 
@@ -122,10 +127,12 @@ class ControllerResult:
     episodes: tuple[Episode, ...]
     epsilon_target: float | None = None
     """Its own ε target where that is not the comparison's."""
+    trainings: tuple[str, ...] = ()
+    """Names of the trainings that made it, as `seed 0`; () for a controller that is not trained, or for one."""
 
     def __post_init__(self) -> None:
         where = f"Controller '{self.name}'"
-        _check_types(self, where)
+        check_types(self, where)
         require(bool(self.name and self.label), f"{where} needs a name and a label.")
         for signal in self.signal_classes:
             if signal not in SIGNAL_CLASSES:
@@ -136,41 +143,88 @@ class ControllerResult:
         target = self.epsilon_target
         require(target is None or target > 0, f"{where}: epsilon_target is {target}, but it must be above 0.")
         require(len(self.episodes) > 0, f"{where} has no episodes.")
-        seeds = [episode.seed for episode in self.episodes]
-        require(len(set(seeds)) == len(seeds), f"{where} has the same seed in two episodes.")
+        require(len(set(self.trainings)) == len(self.trainings), f"{where} names a training twice.")
+        self._check_pairs(where)
+
+    def _check_pairs(self, where: str) -> None:
+        """Every training has played every pair once."""
+        played: list[list[Pair]] = [[] for _ in range(self.training_count)]
+        for episode in self.episodes:
+            known = episode.training < len(played)
+            require(known, f"{where} has an episode of training {episode.training}, but {len(played)} trainings.")
+            played[episode.training].append((episode.instance, episode.seed))
+        for pairs in played:
+            require(len(set(pairs)) == len(pairs), f"{where} has the same seed in two episodes.")
+            require(set(pairs) == set(played[0]), f"{where} has trainings that played different seeds.")
 
     @property
     def learned(self) -> bool:
         """Whether training, not only a formula or a search, made this controller."""
         return self.training_rounds > 0
 
-    def by_seed(self, figure: str = "global_accuracy") -> dict[int, float]:
-        """Seed -> that figure of the episode (an attribute of `Episode`), in the order of the seeds."""
-        return {e.seed: float(getattr(e, figure)) for e in sorted(self.episodes, key=lambda e: e.seed)}
+    @property
+    def training_count(self) -> int:
+        """Number of trainings, 1 for a controller that is not trained."""
+        return max(1, len(self.trainings))
+
+    def by_pair(self, figure: str = "global_accuracy") -> dict[Pair, list[float]]:
+        """Pair -> that figure (an attribute of `Episode`) of each training's episode, in the order of the pairs."""
+        ordered = sorted(self.episodes, key=lambda e: (e.instance, e.seed, e.training))
+        found: dict[Pair, list[float]] = {}
+        for episode in ordered:
+            found.setdefault((episode.instance, episode.seed), []).append(float(getattr(episode, figure)))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
-        return _record(self)
+        return record(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """The inverse of `to_json`; `InputError` for anything else."""
-        values = _fields(cls, data, "A controller")
-        values["signal_classes"] = _tuple(values["signal_classes"], "signal_classes", lambda value: value)
-        values["episodes"] = _tuple(values["episodes"], "episodes", Episode.from_json)
+        values = record_fields(cls, data, "A controller")
+        values["signal_classes"] = items(values["signal_classes"], "signal_classes", lambda value: value)
+        values["episodes"] = items(values["episodes"], "episodes", Episode.from_json)
+        values["trainings"] = items(values.get("trainings", ()), "trainings", lambda value: value)
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A setting of the task that controllers are compared in."""
+
+    name: str
+    """What it changes, in words."""
+    epsilon: float
+    """ε target there; infinite without privacy."""
+    changes: Mapping[str, Any]
+    """Setting -> value, for what differs from the task."""
+
+    def __post_init__(self) -> None:
+        where = f"Instance '{self.name}'"
+        check_types(self, where)
+        require(self.epsilon > 0, f"{where}: epsilon is {self.epsilon}, but it must be above 0.")
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """The inverse of what a comparison writes; `InputError` for anything else."""
+        values = record_fields(cls, data, "An instance")
+        require(isinstance(values["changes"], Mapping), "An instance's changes must map settings to values.")
+        changes = values["changes"].items()
+        values["changes"] = {name: NON_FINITE.get(x, x) if isinstance(x, str) else x for name, x in changes}
         return cls(**values)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Controllers compared on one task at the same (ε, δ) and the same seeds."""
+    """Controllers compared on one task, on the same instances and seeds, at the same (ε, δ) in each instance."""
 
     task: str
     method: str
     dataset: str
     clients: int
     epsilon: float
-    """Target; infinite without privacy."""
+    """Target of the task; infinite without privacy. An instance may have its own."""
     delta: float
     rounds: int
     """Planned communication rounds of one episode."""
@@ -195,10 +249,16 @@ class Comparison:
     """Whether ε is certified (sound) or what the method's paper claims (as-published)."""
     uncovered: tuple[str, ...] = ()
     """What the runs give away without noise."""
+    instances: tuple[Instance, ...] = ()
+    """The settings that were played; () where there is only the task's own."""
+    hindsight: tuple[ControllerResult, ...] = ()
+    """Fixed clip norms played on the very same runs, to say in hindsight which had been best; they do not compete."""
+    noise_multiplier: float | None = None
+    """σ of every round of a run that spends the task's ε uniformly, from which the ε of a search is worked out."""
 
     def __post_init__(self) -> None:
         where = "The comparison"
-        _check_types(self, where)
+        check_types(self, where)
         if self.judged_by not in JUDGED_BY:
             raise unknown_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
         for name in ("clients", "rounds"):
@@ -214,6 +274,17 @@ class Comparison:
         for names in ([c.name for c in self.controllers], [c.label for c in self.controllers]):
             twice = sorted({name for name in names if names.count(name) > 1})
             require(not twice, f"{where} has two controllers called '{', '.join(twice)}'.")
+        require(len(self.targets) == max(1, len(self.instances)), f"{where} names an instance twice.")
+        sigma = self.noise_multiplier
+        require(sigma is None or sigma >= 0, f"{where}: noise_multiplier is {sigma}, but it must be at least 0.")
+        played = {episode.instance for c in (*self.controllers, *self.hindsight) for episode in c.episodes}
+        for name in sorted(played - set(self.targets)):
+            raise unknown_name(f"{where}: instance", name, self.targets)
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """Instance -> its ε target."""
+        return {one.name: one.epsilon for one in self.instances} or {"": self.epsilon}
 
     def controller(self, name: str) -> ControllerResult:
         """The result of the controller with that name; `InputError` if there is none."""
@@ -224,107 +295,32 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
-        return _record(self)
+        return record(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """The inverse of `to_json`; `InputError` for anything else."""
-        values = _fields(cls, data, "A comparison")
-        values["controllers"] = _tuple(values["controllers"], "controllers", ControllerResult.from_json)
-        values["uncovered"] = _tuple(values.get("uncovered", ()), "uncovered", lambda value: value)
+        values = record_fields(cls, data, "A comparison")
+        values["controllers"] = items(values["controllers"], "controllers", ControllerResult.from_json)
+        values["uncovered"] = items(values.get("uncovered", ()), "uncovered", lambda value: value)
+        values["instances"] = items(values.get("instances", ()), "instances", Instance.from_json)
+        values["hindsight"] = items(values.get("hindsight", ()), "hindsight", ControllerResult.from_json)
         return cls(**values)
 
-    def write(self, path: Path) -> None:
-        """Write as a JSON file."""
-        write_json(path, self.to_json())
+    def write(self, path: Path, statistics: Mapping[str, Any] | None = None) -> None:
+        """Write as a JSON file, with the statistics drawn from it where they are given."""
+        write_json(path, self.to_json() | ({STATISTICS: plain(statistics)} if statistics else {}))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the JSON file that `write` left; `InputError` where it holds anything else."""
         try:
-            return cls.from_json(read_json(path))
+            data = read_json(path)
+            if isinstance(data, Mapping):
+                data = {name: value for name, value in data.items() if name != STATISTICS}
+            return cls.from_json(data)
         except InputError as error:
             message = str(error)
             raise (
                 error if str(path) in message else InputError(f"The file '{path}' is no comparison: {message}")
             ) from error
-
-
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "int": (lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool), "a whole number"),
-    "float": (lambda v: _is_number(v) and not math.isnan(v), "a number"),
-    "float | None": (lambda v: v is None or (_is_number(v) and not math.isnan(v)), "a number or nothing"),
-    "str": (lambda v: isinstance(v, str), "a text"),
-    "bool": (lambda v: isinstance(v, bool), "true or false"),
-    "tuple[str, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v), "a list of texts"),
-    "tuple[Episode, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, Episode) for x in v), "episodes"),
-    "tuple[ControllerResult, ...]": (
-        lambda v: isinstance(v, tuple) and all(isinstance(x, ControllerResult) for x in v),
-        "controller results",
-    ),
-    "Mapping[str, list[float]]": (
-        lambda v: isinstance(v, Mapping) and all(isinstance(s, list) and all(map(_is_number, s)) for s in v.values()),
-        "names with lists of numbers",
-    ),
-}
-"""Annotation -> (is the value of that type, the type in words). `from_json` and the constructors share it."""
-
-
-def _check_types(record: Any, where: str) -> None:
-    for field in fields(record):
-        value = getattr(record, field.name)
-        matches, words = _CHECKS[str(field.type)]
-        require(matches(value), f"{where}: {field.name} is {_short(value)}, but it must be {words}.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _record(record: Any) -> dict[str, Any]:
-    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (Episode, ControllerResult)):
-        return _record(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if _is_number(value):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return value
-
-
-def _fields(cls: Any, data: Any, where: str) -> dict[str, Any]:
-    """The JSON object's entries, numbers decoded, with exactly the names of the record's fields."""
-    require(isinstance(data, Mapping), f"{where} must be a JSON object, not {_short(data)}.")
-    known = {field.name: field for field in fields(cls)}
-    for name in data:
-        if name not in known:
-            raise unknown_name(f"{where} has a field that", name, known)
-    missing = [name for name, field in known.items() if name not in data and field.default is MISSING]
-    require(not missing, f"{where} lacks the field '{', '.join(missing)}'.")
-    return {
-        name: _number(value) if str(known[name].type).startswith("float") else value for name, value in data.items()
-    }
-
-
-def _number(value: Any) -> Any:
-    """Decode "inf", "-inf" and "nan"; JSON writes 1.0 and 1 alike elsewhere, so whole numbers become floats."""
-    if isinstance(value, str) and value in _NON_FINITE:
-        return _NON_FINITE[value]
-    return float(value) if _is_number(value) else value
-
-
-def _tuple(value: Any, name: str, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
-    require(isinstance(value, Sequence) and not isinstance(value, str), f"{name} must be a list, not {_short(value)}.")
-    return tuple(convert(entry) for entry in value)

@@ -26,6 +26,7 @@ ALL = [
     figures.learning_figure,
     figures.budget_figure,
     figures.accuracy_figure,
+    figures.profile_figure,
 ]
 
 

@@ -16,9 +16,12 @@ from rich.console import Console
 
 from experiments import figures
 from experiments.pages import html, markdown
-from experiments.report import TRUST, contents, csv_text, table, write_report
+from experiments.report import TRUST, contents, table, write_report
 from experiments.results import Comparison
-from experiments.statistics import percent, summarise, verdict
+from experiments.statistics import summarise
+from experiments.tables import csv_text
+from experiments.verdict import verdict
+from experiments.words import estimate_text
 from fl_core.errors import InputError
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
 
@@ -117,7 +120,7 @@ def test_html_is_one_file_that_loads_nothing() -> None:
 
 def test_embedded_figures_are_whole_and_refer_to_nothing_outside() -> None:
     sources = [attributes["src"] or "" for tag, attributes in page(six()).tags if tag == "img"]
-    assert len(sources) == 4
+    assert len(sources) == 5
     for source in sources:
         svg = base64.b64decode(source.split(",", 1)[1]).decode()
         assert svg.rstrip().endswith("</svg>")
@@ -138,7 +141,7 @@ def test_all_figures_of_the_summary_are_in_both_reports() -> None:
     comparison = six()
     text, shown = markdown(comparison, contents(comparison)), page(comparison).text
     for row in summarise(comparison):
-        for figure in (percent(row.global_accuracy, row.global_interval), f"{row.search_rounds:,}", row.label):
+        for figure in (estimate_text(row.global_accuracy), f"{row.search_rounds:,}", row.label):
             assert figure in text
             assert figure in shown
 
@@ -214,7 +217,7 @@ def test_hostile_labels_break_nothing() -> None:
 def test_markdown_tables_are_aligned() -> None:
     text = markdown(six(), contents(six()))
     blocks = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for lines in blocks:
         places = [[i for i, letter in enumerate(line) if letter == "|"] for line in lines]
         assert all(place == places[0] for place in places)
@@ -245,8 +248,8 @@ def test_terminal_table_fits_in_100_columns_and_shows_everything() -> None:
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     for row in summarise(six()):
-        assert percent(row.global_accuracy, row.global_interval) in text
-        assert percent(row.personal_accuracy, row.personal_interval) in text
+        assert estimate_text(row.global_accuracy) in text
+        assert estimate_text(row.personal_accuracy) in text
     assert "6,400" in text
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.results import Comparison, ControllerResult, Episode
+from experiments.results import Comparison, ControllerResult, Episode, Instance
 from fl_core.errors import InputError
 
 
@@ -80,13 +80,20 @@ def make_comparison(*controllers: ControllerResult, **changes: Any) -> Compariso
 
 
 def test_write_and_read_give_the_same_comparison(tmp_path: Path) -> None:
-    own = make_controller("dp-free", [0.9, 0.8], epsilon_target=math.inf, signal_classes=("public", "raw"))
-    comparison = make_comparison(make_controller("fixed:0.5", [0.1, 0.2]), own, epsilon=math.inf)
-    comparison.write(tmp_path / "c.json")
+    instances = (Instance("free", math.inf, {"epsilon": math.inf, "clients": 50}), Instance("hard", 2.0, {}))
+    played = tuple(make_episode(9, instance="free", training=training) for training in (0, 1))
+    learned = make_controller("ppo", [], episodes=played, trainings=("seed 0", "seed 1"))
+    fixed = make_controller("fixed:0.5", [], episodes=(make_episode(1, instance="hard"),))
+    own = make_controller("dp-free", [], epsilon_target=math.inf, episodes=fixed.episodes)
+    comparison = make_comparison(
+        fixed, own, learned, epsilon=math.inf, instances=instances, hindsight=(fixed,), noise_multiplier=4.0
+    )
+    comparison.write(tmp_path / "c.json", {"of": [1.0, math.inf]})
     assert Comparison.read(tmp_path / "c.json") == comparison
     plain = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)
     assert plain["epsilon"] == "inf"
     assert plain["controllers"][1]["epsilon_target"] == "inf"
+    assert plain["statistics"] == {"of": [1.0, "inf"]}
 
 
 def test_a_diverged_run_is_kept_with_its_infinite_losses() -> None:
@@ -110,8 +117,50 @@ def test_series_gives_evaluated_rounds_where_they_apply() -> None:
     assert episode.series("noise_multiplier") == ([], [])
 
 
-def test_by_seed_is_in_the_order_of_the_seeds() -> None:
-    assert list(make_controller("x", {3: 0.3, 1: 0.1, 2: 0.2}).by_seed().items()) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+def test_pairs_are_in_order_whatever_the_order_of_the_episodes() -> None:
+    found = make_controller("x", {3: 0.3, 1: 0.1, 2: 0.2}).by_pair()
+    assert list(found.items()) == [(("", 1), [0.1]), (("", 2), [0.2]), (("", 3), [0.3])]
+    episodes = [
+        make_episode(seed, 0.1 * training + 0.01 * seed, instance=instance, training=training)
+        for training in (1, 0)
+        for seed in (2, 1)
+        for instance in ("b", "a")
+    ]
+    several = make_controller("ppo", [], episodes=tuple(episodes), trainings=("seed 0", "seed 1"))
+    assert list(several.by_pair()) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert several.by_pair()["a", 2] == [0.02, 0.1 + 0.02]
+
+
+def test_every_training_must_have_played_every_pair_once() -> None:
+    def controller(*played: tuple[int, int]) -> ControllerResult:
+        episodes = tuple(make_episode(seed, training=training) for training, seed in played)
+        return make_controller("ppo", [], episodes=episodes, trainings=("seed 0", "seed 1"))
+
+    controller((0, 1), (0, 2), (1, 1), (1, 2))
+    for played, words in (
+        (((0, 1), (0, 2), (1, 1)), "played different seeds"),
+        (((0, 1), (0, 2)), "played different seeds"),
+        (((0, 1), (1, 1), (1, 1)), "same seed in two episodes"),
+        (((0, 1), (2, 1)), "episode of training 2, but 2 trainings"),
+    ):
+        with pytest.raises(InputError, match=words):
+            controller(*played)
+    with pytest.raises(InputError, match="names a training twice"):
+        make_controller("ppo", [0.5], trainings=("seed 0", "seed 0"))
+
+
+def test_instances_have_their_own_targets_and_are_known() -> None:
+    easy, hard = Instance("easy", 8.0, {}), Instance("hard", 2.0, {"partition": "shards(1)", "epsilon": 2.0})
+    played = make_controller("x", [], episodes=(make_episode(1, instance="easy"), make_episode(2, instance="hard")))
+    comparison = make_comparison(played, instances=(easy, hard))
+    assert comparison.targets == {"easy": 8.0, "hard": 2.0}
+    assert make_comparison().targets == {"": 8.0}
+    with pytest.raises(InputError, match="instance 'hard' is unknown"):
+        make_comparison(played, instances=(easy,))
+    with pytest.raises(InputError, match="names an instance twice"):
+        make_comparison(played, instances=(easy, hard, hard))
+    with pytest.raises(InputError, match="epsilon is 0"):
+        Instance("none", 0.0, {})
 
 
 def _broken(path: Sequence[str | int], value: Any) -> Any:

@@ -1,172 +1,57 @@
-"""Statistics against scipy, against plain slow recomputations and against cases small enough for a pencil."""
+"""What a comparison comes to, against plain recomputations from its records."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
-import random
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
+from dp_accounting import dp_event
+from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.results import ControllerResult
-from experiments.statistics import (
-    MINIMUM_PAIRS,
-    Difference,
-    Interval,
-    average,
-    bootstrap_interval,
-    default_baseline,
-    interquartile_mean,
-    paired_difference,
-    percent,
-    points,
-    probability_of_improvement,
-    summarise,
-    verdict,
-)
+from experiments.costs import search_accountant, search_epsilon
+from experiments.results import Comparison, ControllerResult, Instance
+from experiments.statistics import default_baseline, regrets, statistics_record, summarise
+from experiments.verdict import verdict
 from fl_core.errors import InputError
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
-
-accuracies = st.lists(st.floats(0, 1), min_size=1, max_size=25)
 
 
 def table(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).uniform(size=shape)
 
 
-def test_interquartile_mean_by_hand() -> None:
-    assert interquartile_mean([9, 1, 2, 4]) == 3.0  # 1 and 9 are cut
-    assert interquartile_mean([0, 1, 2, 3, 100]) == 2.0  # ⌊5/4⌋ = 1 is cut at each end
-    assert interquartile_mean([0, 0, 1, 2, 3, 4, 50, 60]) == 2.5
-    assert interquartile_mean([1, 2, 6]) == 3.0  # below four values: the plain mean
-    assert interquartile_mean([0.3]) == 0.3
+def played(name: str, values: Any, epsilon: float = 8.0, **changes: Any) -> ControllerResult:
+    """A controller with accuracies [trainings, instances, seeds] on the instances i0, i1, …, and the ε it spent."""
+    array = np.asarray(values)
+    episodes = tuple(
+        make_episode(
+            100 * i + s,
+            float(array[t, i, s]),
+            instance=f"i{i}",
+            training=t,
+            trajectory={},
+            epsilon_spent=epsilon,
+            epsilon_pld=epsilon,
+        )
+        for t in range(array.shape[0])
+        for i in range(array.shape[1])
+        for s in range(array.shape[2])
+    )
+    trainings = tuple(f"seed {t}" for t in range(len(array))) if len(array) > 1 else ()
+    return make_controller(name, [], episodes=episodes, trainings=trainings, **changes)
 
 
-def test_interquartile_mean_of_multiples_of_four_is_the_mean_between_the_quartiles() -> None:
-    values = np.sort(table(20))
-    assert interquartile_mean(values) == pytest.approx(values[5:15].mean())
-
-
-@pytest.mark.parametrize("size", range(1, 30))
-def test_interquartile_mean_matches_scipy_on_random_tables(size: int) -> None:
-    values = table(7, size, seed=size)
-    np.testing.assert_allclose(interquartile_mean(values), scipy.stats.trim_mean(values, 0.25, axis=1))
-    cut = size // 4
-    expected = [sum(sorted(line)[cut : size - cut]) / (size - 2 * cut) for line in values.tolist()]
-    np.testing.assert_allclose(interquartile_mean(values), expected)
-
-
-@pytest.mark.parametrize("statistic", [interquartile_mean, average])
-@pytest.mark.parametrize("size", [2, 5, 20])
-def test_bootstrap_is_scipys(statistic: Callable[..., Any], size: int) -> None:
-    values = np.sort(table(size, seed=size))
-    found = bootstrap_interval(values, statistic, level=0.9, resamples=500, seed=3)
-    bootstrap: Any = scipy.stats.bootstrap
-    scipys = bootstrap(
-        (values,),
-        lambda sample, axis: statistic(np.moveaxis(sample, axis, -1)),
-        n_resamples=500,
-        confidence_level=0.9,
-        method="percentile",
-        rng=np.random.default_rng(3),
-    ).confidence_interval
-    assert found == pytest.approx((scipys.low, scipys.high), abs=1e-12)
-
-
-def test_bootstrap_agrees_with_a_plain_slow_one() -> None:
-    """Another generator and a loop: equal up to the Monte Carlo error of the interval's ends."""
-    values = [float(x) for x in table(12, seed=5)]
-    draw = random.Random(1)
-    means = sorted(math.fsum(draw.choices(values, k=12)) / 12 for _ in range(20_000))
-    slow = (means[int(0.025 * 20_000)], means[int(0.975 * 20_000)])
-    assert bootstrap_interval(values, average, resamples=20_000) == pytest.approx(slow, abs=0.005)
-
-
-def test_bootstrap_covers_the_true_mean_about_as_often_as_it_says() -> None:
-    samples = np.random.default_rng(2).normal(size=(300, 20))
-    intervals = [bootstrap_interval(sample, average, resamples=400) for sample in samples]
-    assert 0.88 < np.mean([low <= 0 <= high for low, high in intervals]) < 0.98  # percentile: a little too narrow
-
-
-@given(accuracies, st.randoms())
-@settings(max_examples=60, deadline=None)
-def test_intervals_are_finite_ordered_inside_the_data_and_blind_to_order(
-    values: list[float], shuffle: random.Random
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        interval = bootstrap_interval(values, interquartile_mean, resamples=200)
-    assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
-    shuffled = values.copy()
-    shuffle.shuffle(shuffled)
-    assert bootstrap_interval(shuffled, interquartile_mean, resamples=200) == interval
-
-
-@given(st.lists(st.floats(0, 0.5), min_size=2, max_size=12))
-@settings(max_examples=40, deadline=None)
-def test_the_interval_of_a_symmetric_sample_holds_its_mean(half: list[float]) -> None:
-    values = [0.5 + x for x in half] + [0.5 - x for x in half]
-    low, high = bootstrap_interval(values, average, resamples=500)
-    assert low - 1e-9 <= 0.5 <= high + 1e-9
-
-
-@pytest.mark.parametrize("values", [[0.3], [0.3] * 7, [0.1, 0.1]])
-def test_one_value_and_equal_values_give_an_interval_without_width(values: list[float]) -> None:
-    assert bootstrap_interval(values, interquartile_mean) == pytest.approx((values[0], values[0]))
-
-
-def test_bootstrap_refuses_nothing_and_nan() -> None:
-    with pytest.raises(InputError, match="at least one"):
-        bootstrap_interval([], average)
-    with pytest.raises(InputError, match="finite"):
-        bootstrap_interval([0.1, math.nan], average)
-
-
-def test_paired_difference_and_improvement_by_hand() -> None:
-    a, b = {1: 0.5, 2: 0.7, 3: 0.6, 4: 0.9}, {4: 0.5, 3: 0.6, 2: 0.6, 1: 0.6}
-    found = paired_difference(a, b)
-    assert found.mean == pytest.approx((-0.1 + 0.1 + 0.0 + 0.4) / 4)
-    assert found.pairs == 4
-    assert probability_of_improvement(a, b) == (2 + 0.5) / 4
-    assert found.sign == 0  # too few pairs, whatever the interval
-
-
-def test_pairing_removes_what_the_seeds_have_in_common() -> None:
-    seeds = {seed: float(x) for seed, x in enumerate(table(20))}
-    better = {seed: x + 0.01 for seed, x in seeds.items()}
-    found = paired_difference(better, seeds)
-    assert found.interval == pytest.approx((0.01, 0.01))
-    assert found.sign == 1
-    assert paired_difference(seeds, better).sign == -1
-
-
-@pytest.mark.parametrize("compare", [paired_difference, probability_of_improvement])
-def test_other_seeds_are_refused(compare: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match=r"only one of two has seed \[3\]"):
-        compare({1: 0.1, 3: 0.1}, {1: 0.1})
-    with pytest.raises(InputError, match="at least one seed"):
-        compare({}, {})
-
-
-@given(st.dictionaries(st.integers(), st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=15))
-@settings(max_examples=40, deadline=None)
-def test_pairs_are_antisymmetric(pairs: dict[int, tuple[float, float]]) -> None:
-    a, b = ({seed: pair[side] for seed, pair in pairs.items()} for side in (0, 1))
-    there, back = paired_difference(a, b), paired_difference(b, a)
-    assert there.mean == pytest.approx(-back.mean)
-    assert there.interval.low <= there.interval.high
-    assert probability_of_improvement(a, b) + probability_of_improvement(b, a) == pytest.approx(1)
-
-
-def test_the_claim_needs_as_many_pairs_as_a_sign_test() -> None:
-    p_value = scipy.stats.binomtest(MINIMUM_PAIRS, MINIMUM_PAIRS).pvalue
-    assert p_value < 0.05 < scipy.stats.binomtest(MINIMUM_PAIRS - 1, MINIMUM_PAIRS - 1).pvalue
+def on_instances(count: int, *controllers: ControllerResult, **changes: Any) -> Comparison:
+    """A comparison on so many instances, with targets 8, 4, 2, …"""
+    instances = tuple(Instance(f"i{i}", 8.0 / 2**i, {"epsilon": 8.0 / 2**i}) for i in range(count))
+    return make_comparison(*controllers, instances=instances, **changes)
 
 
 def test_summary_holds_every_figure() -> None:
@@ -181,15 +66,16 @@ def test_summary_holds_every_figure() -> None:
     first, second = summarise(make_comparison(base, learned))
     assert (first.difference, first.improvement, first.learned) == (None, None, False)
     assert first.search_rounds == 320
-    assert second.seeds == 4
-    assert second.global_accuracy == pytest.approx(0.7)
-    assert second.personal_accuracy == pytest.approx(0.75)
+    assert (second.pairs, second.trainings, second.runs) == (4, 1, 4)
+    assert second.global_accuracy.value == pytest.approx(0.7)
+    assert second.personal_accuracy.value == pytest.approx(0.75)
     assert second.difference is not None
     assert second.difference.mean == pytest.approx(0.05)
-    assert second.improvement == 0.75
-    assert second.epsilon_mean == pytest.approx(7.975)
-    assert second.epsilon_max == pytest.approx(7.99)
-    assert second.epsilon_pld == pytest.approx(7.93)
+    assert second.improvement is not None
+    assert second.improvement.value == 0.75
+    [at_target] = second.spent
+    assert dataclasses.astuple(at_target) == pytest.approx((8.0, 7.975, 7.99, 7.93))
+    assert second.crash_rate == 0.25
     assert (second.training_rounds, second.diverged, second.learned, second.unequal) == (640, 1, True, False)
 
 
@@ -215,13 +101,6 @@ def test_default_baseline() -> None:
     assert names("aqc", "fixed:0.5", "best-fixed") == "best-fixed"
     assert names("aqc", "fixed:0.5") == "fixed:0.5"
     assert names("aqc", "decay") == "aqc"
-
-
-def test_texts_of_numbers() -> None:
-    assert percent(0.8125, Interval(0.8, 0.82)) == "81.2 [80.0, 82.0]"
-    assert points(Difference(0.021, Interval(0.01, 0.032), 20)) == "+2.1 [+1.0, +3.2]"
-    assert points(Difference(-0.021, Interval(-0.0321, 0.0001), 20)) == "−2.1 [−3.2, 0.0]"
-    assert points(Difference(-0.0001, Interval(-0.0001, -0.0001), 1)) == "0.0"
 
 
 def spent(name: str, values: list[float], epsilon: float, pld: float | None = None) -> ControllerResult:
@@ -262,75 +141,103 @@ def test_no_privacy_at_all_is_no_inequality() -> None:
     assert "no privacy limit" in verdict(comparison)
 
 
-BASE = [0.50, 0.52, 0.54, 0.56, 0.58, 0.60, 0.62, 0.64]
-
-
-@pytest.mark.parametrize(
-    ("shift", "words"),
-    [
-        ([0.02, 0.03] * 4, "ppo, which is learned, beats best fixed (+2.5 [+2.1, +2.9] points; ahead on 100 %"),
-        ([0.02, -0.02] * 4, "ppo, which is learned, shows no significant difference from best fixed (0.0 ["),
-        ([-0.02, -0.03] * 4, "ppo, which is learned, loses to best fixed (−2.5 ["),
-    ],
-)
-def test_verdict_says_whether_learning_beats_the_baseline(shift: list[float], words: str) -> None:
-    learned = make_controller("ppo", [a + b for a, b in zip(BASE, shift, strict=True)], training_rounds=6400)
-    text = verdict(make_comparison(make_controller("best-fixed", BASE, search_rounds=320), learned))
-    assert words in text
-    assert "Rounds spent beforehand: best fixed 320 for search, ppo 6,400 for training; none for the others." in text
-    assert "\n" not in text
-
-
-def test_verdict_names_the_best_and_those_it_cannot_be_told_from() -> None:
-    near = [x + (0.004 if seed % 2 else -0.006) for seed, x in enumerate(BASE)]
-    low = [x - 0.1 for x in BASE]
-    text = verdict(
-        make_comparison(make_controller("aqc", BASE), make_controller("near", near), make_controller("low", low))
+def test_every_number_of_the_record_is_a_plain_recomputation() -> None:
+    """From the JSON alone: loops, scipy's trimmed mean, and counting."""
+    base, mine = table(1, 2, 6, seed=1), table(3, 2, 6, seed=2).round(1)
+    comparison = on_instances(
+        2,
+        played("best-fixed", base, 4.0, search_rounds=80),
+        played("ppo", mine, 4.0, training_rounds=400),
+        hindsight=(played("fixed:1", table(1, 2, 6, seed=3), 4.0), played("fixed:2", table(1, 2, 6, seed=4), 4.0)),
+        noise_multiplier=4.0,
     )
-    assert text.startswith(
-        "aqc has the highest final global accuracy at ε = 8: interquartile mean 57.0 % (95 % interval"
-    )
-    assert "aqc is ahead, in points with 95 % interval, of low (+10.0 [+10.0, +10.0])." in text
-    assert "No significant difference from aqc (the interval of the lead contains zero): near (+0.1 [" in text
+    data = json.loads(json.dumps(comparison.to_json()))
+    record = statistics_record(comparison)
+    assert record["baseline"] == "best-fixed"
+    first, second = record["controllers"]
+
+    def runs(controller: Any) -> dict[tuple[int, str, int], float]:
+        return {(e["training"], e["instance"], e["seed"]): e["global_accuracy"] for e in controller["episodes"]}
+
+    own, reference = runs(data["controllers"][1]), runs(data["controllers"][0])
+    values = list(own.values())
+    assert second["global_accuracy"]["value"] == pytest.approx(scipy.stats.trim_mean(values, 0.25))
+    pairs = [(value, reference[0, instance, seed]) for (_, instance, seed), value in own.items()]
+    assert second["difference"]["mean"] == pytest.approx(math.fsum(a - b for a, b in pairs) / len(pairs))
+    wins = sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs)
+    assert second["improvement"]["value"] == pytest.approx(wins / len(pairs))
+    assert (second["runs"], second["pairs"], second["trainings"], second["crash_rate"]) == (36, 12, 3, 0.0)
+    thresholds, shares = second["profile"]["thresholds"], second["profile"]["shares"]
+    for threshold, share in zip(thresholds, shares, strict=True):
+        assert share == pytest.approx(sum(value > threshold for value in values) / len(values))
+    assert shares[0] == 1.0
+    for regret in second["hindsight_regret"]:
+        fixed = [*data["hindsight"], data["controllers"][0]]
+        here = [
+            [v for (_, i, _), v in runs(one).items() if i == regret["instance"]]
+            for one in [*fixed, data["controllers"][1]]
+        ]
+        means = [math.fsum(values) / len(values) for values in here]
+        assert regret["behind"]["mean"] == pytest.approx(max(means[:-1]) - means[-1])
+        assert regret["best"] == fixed[int(np.argmax(means[:-1]))]["label"]
+    assert [one["best"] for one in first["tuned_regret"]] == ["best fixed"] * 2
+    assert [one["behind"]["mean"] for one in first["tuned_regret"]] == [0.0, 0.0]
+    assert second["search_epsilon"] == search_epsilon(comparison, comparison.controllers[1])
 
 
-def test_verdict_on_ties_single_seeds_few_seeds_and_one_controller() -> None:
-    one, two = make_controller("one", [0.5]), make_controller("two", [0.5])
-    alone = verdict(make_comparison(one))
-    assert alone.startswith("Only one was run at this ε, so there is nothing to compare: 50.0 % final global accuracy.")
-    assert alone.endswith("One seed: no interval.")
-    tie = verdict(make_comparison(one, two))
-    assert tie.startswith("one and two share the highest final global accuracy at ε = 8: 50.0 %.")
-    assert "One seed: no interval" in tie
-    few = verdict(make_comparison(make_controller("a", [0.1, 0.2]), make_controller("b", [0.3, 0.4])))
-    assert f"2 seeds are too few to call any difference significant (at least {MINIMUM_PAIRS})" in few
+def test_regret_needs_others_that_kept_to_their_epsilon() -> None:
+    over = make_controller("server-lr-decay", [], search_rounds=9, episodes=(make_episode(0, 0.9, epsilon_spent=9.0),))
+    kept = make_controller("exponential-decay", [0.6], search_rounds=9)
+    plain, learned = make_controller("aqc", [0.7]), make_controller("ppo", [0.8], training_rounds=1, search_rounds=9)
+    rows = summarise(make_comparison(plain, over, kept, learned))
+    assert [row.hindsight_regret for row in rows] == [()] * 4
+    assert [row.tuned_regret[0].best for row in rows] == ["exponential decay"] * 4
+    assert [row.tuned_regret[0].behind.mean for row in rows] == pytest.approx([-0.1, -0.3, 0.0, -0.2])
+    assert summarise(make_comparison(plain, over))[0].tuned_regret == ()
+    assert regrets(make_comparison(plain), plain, ()) == ()
 
 
-def test_verdict_says_when_mean_and_interquartile_mean_disagree() -> None:
-    low_tail = make_controller("low-tail", [0.0, 0.0, 0.6, 0.6, 0.6, 0.6, 0.61, 0.61])
-    high_tail = make_controller("high-tail", [0.5, 0.5, 0.59, 0.59, 0.59, 0.59, 1.0, 1.0])
-    text = verdict(make_comparison(low_tail, high_tail))
-    assert text.startswith("low tail has the highest")
-    assert "In the plain mean over pairs, though, low tail is behind high tail (−" in text
+def test_equal_bests_are_named_by_the_first() -> None:
+    equal = [make_controller(name, [0.6, 0.4], search_rounds=1) for name in ("linear-decay", "best-fixed")]
+    assert summarise(make_comparison(*equal))[1].tuned_regret[0].best == "linear decay"
 
 
-def test_verdict_counts_divergence_and_too_few_seeds_for_learning() -> None:
-    bad = make_controller("ppo", [], episodes=(make_episode(0, 0.1, diverged=True),), training_rounds=1)
-    text = verdict(make_comparison(make_controller("best-fixed", [0.5]), bad))
-    assert "Diverged: ppo on 1 of 1 seeds." in text
-    assert "too few seeds to say whether it beats it" in text
+def test_targets_are_never_averaged_over() -> None:
+    comparison = on_instances(2, played("x", np.full((1, 2, 3), 0.5)))
+    [row] = summarise(comparison)
+    assert [spent.target for spent in row.spent] == [4.0, 8.0]
+    assert [spent.mean for spent in row.spent] == [8.0, 8.0]
+    assert row.unequal
+    assert row.budget_note == "spent up to ε = 8, above the target of 4"
 
 
-def test_verdict_without_any_controller_at_the_target() -> None:
-    text = verdict(make_comparison(spent("a", [0.5], 9), spent("b", [0.5], 10)))
-    assert text.startswith("No controller kept to the ε target, so nothing can be compared.")
+@pytest.mark.parametrize(("sampling", "rate"), [("full", 1.0), ("poisson", 0.2), ("fixed", 0.2)])
+def test_the_epsilon_of_a_search_is_dp_accountings(sampling: str, rate: float) -> None:
+    searched = make_controller("best-fixed", [0.5], search_rounds=120)
+    comparison = make_comparison(searched, sampling=sampling, sampling_rate=rate, noise_multiplier=4.0)
+    event: dp_event.DpEvent = dp_event.GaussianDpEvent(4.0)
+    if sampling == "poisson":
+        event = dp_event.PoissonSampledDpEvent(rate, event)
+    theirs = PLDAccountant(value_discretization_interval=1e-3).compose(event, 120).get_epsilon(1e-5)
+    found = search_epsilon(comparison, searched)
+    assert found == pytest.approx(theirs, rel=0.01)
+    assert ("Gaussian" in search_accountant(comparison)) is (sampling != "poisson")
+
+
+def test_the_epsilon_of_no_search_of_no_privacy_and_of_unknown_noise() -> None:
+    searched = make_controller("best-fixed", [0.5], search_rounds=120)
+    assert search_epsilon(make_comparison(noise_multiplier=4.0), make_controller("x", [0.5])) == 0
+    assert search_epsilon(make_comparison(noise_multiplier=0.0), searched) == math.inf
+    assert search_epsilon(make_comparison(), searched) is None
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_figure_and_no_verdict_is_ever_nan(columns: list[list[float]]) -> None:
     comparison = make_comparison(*(make_controller(f"c{i}", column) for i, column in enumerate(columns)))
     for row in summarise(comparison):
-        assert all(math.isfinite(value) for value in (*row.global_interval, *row.personal_interval, row.epsilon_mean))
-        assert 0 <= row.global_accuracy <= 1
+        intervals = (*row.global_accuracy.interval, *row.personal_accuracy.interval)
+        assert all(math.isfinite(value) for value in (*intervals, row.spent[0].mean))
+        assert 0 <= row.global_accuracy.value <= 1
     assert "nan" not in verdict(comparison)
+    json.dumps(statistics_record(comparison), allow_nan=False)
