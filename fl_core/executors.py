@@ -136,6 +136,9 @@ class Executor:
         Returns:
             Hits (1 where the prediction is right) and cross-entropies, `[n, length]` each.
         """
+        if not len(parameters):
+            nothing = parameters.new_zeros(0, index.shape[1])
+            return nothing, nothing
         score = self._score_stacked if self.kind == "vectorized" and len(parameters) > 1 else self._score_rows
         pieces = [score(parameters, piece, images) for piece in index.split(EVALUATION_BATCH, dim=1)]
         hits, losses = zip(*pieces, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -275,6 +276,7 @@ class Round:
         federation, cohort, place = self.federation, self.cohort, (self.cohort.run, self.cohort.place)
         norms = layer_norms(self.model, torch.nan_to_num(update)) * released.clipped.factors[place]
 
+        @cache
         def scores() -> tuple[Tensor, Tensor]:
             models = torch.nan_to_num(federation.viewed(trained, cohort.run))
             return federation.holdout_scores(models, cohort.run, cohort.client)

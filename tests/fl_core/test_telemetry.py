@@ -24,9 +24,9 @@ from fl_core.telemetry import TELEMETRY, Witness, parse_telemetry
 EVERYTHING = "clip-bit,accuracy,loss,layer-norms"
 
 
-def config(**changes) -> FederationConfig:
+def config(method: str = "dp-fedavg", **changes) -> FederationConfig:
     settings = {"clients": 8, "rounds": 4, "local_steps": 2, "executor": "sequential", "telemetry": EVERYTHING}
-    return FederationConfig(**{"telemetry_share": 0.4, "delta": 1e-3, **settings, **changes})
+    return FederationConfig(method=method, **{"telemetry_share": 0.4, "delta": 1e-3, **settings, **changes})
 
 
 def witness(values: list[float]) -> Witness:
@@ -212,3 +212,15 @@ def test_a_client_that_diverged_tells_nothing():
     for name, half in (("accuracy_noised", 0.5), ("unclipped_share_noised", 0.5), ("loss_noised", 1.0)):
         assert math.isfinite(figures[name][0])
         assert abs(figures[name][0] - healthy[name][0]) <= half / 8 + 1e-6
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "fedper", "dp-pfeddsu", "ppsgd", "adp-pfl", "fedglp-adp"])
+@pytest.mark.parametrize("executor", ["vectorized", "sequential"])
+def test_a_cohort_of_nobody_releases_noise_and_nothing_else(method, executor):
+    federation = Federation(config(method, sampling_rate=0.1, executor=executor), runs=2)
+    empty = 0
+    while not federation.done.all():
+        report = federation.run_round(RoundPlan.constant(2))
+        assert all(np.isfinite(values).all() for name, values in report.figures.items() if "noised" in name)
+        empty += int((report.figures["participants"] == 0).sum())
+    assert empty > 0
