@@ -25,8 +25,9 @@ from experiments.privacy_report import (
     sampling_text,
 )
 from fl_core.config import delta_warning
-from fl_core.errors import require
+from fl_core.errors import require, require_name
 from fl_core.files import write_bytes
+from fl_core.privacy.accounting import ACCOUNTANTS
 from fl_core.privacy.ledger import Ledger
 
 FIGURE = "ledger.png"
@@ -38,37 +39,42 @@ class LedgerCommand:
 
     run: Annotated[str, tyro.conf.Positional] = ""
     """The run's folder, as `dpilot run` printed it."""
+    accountants: tuple[str, ...] = ()
+    """Whose figures to give beside the certified one: pld, rdp, prv, gdp (sampling rate 1). None takes pld and rdp
+    below sampling rate 1, where they differ."""
 
     def execute(self) -> None:
         """Print the report and draw the figure."""
         require(bool(self.run), "ledger needs the folder of a run: dpilot ledger runs/NAME.")
+        for name in self.accountants:
+            require_name("accountant", name, ACCOUNTANTS)
         folder = Path(self.run)
         if folder.name == FILE:
             folder = folder.parent
         record = read_record(folder)
         console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-        print_report(record, console)
+        print_report(record, console, self.accountants)
         if record.ledger.charges:
             write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
             console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
 
 
-def print_report(record: RunRecord, console: Console) -> None:
+def print_report(record: RunRecord, console: Console, accountants: tuple[str, ...] = ()) -> None:
     """Everything that a reviewer needs in order to judge the run's ε."""
-    facts = record.facts
+    lines, facts = list(report_lines(record, accountants)), record.facts
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
     console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, text in report_lines(record):
+    for name, text in lines:
         table.add_row(f"  {name}", text)
     console.print(table)
     if record.ledger.charges:
         console.print(releases_table(record.ledger))
 
 
-def report_lines(record: RunRecord) -> Iterator[tuple[str, str]]:
+def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """The report but for the table of releases, as names and texts."""
     facts, ledger = record.facts, record.ledger
     yield "unit", UNIT
@@ -77,14 +83,16 @@ def report_lines(record: RunRecord) -> Iterator[tuple[str, str]]:
     if facts.private:
         yield "noise", placement_text(facts)
     report = report_of(record)
-    yield from epsilon_lines(record, report)
+    yield from epsilon_lines(record, report, accountants)
     yield "adaptive", report.validity
     yield "uncovered", "; ".join(facts.uncovered) or "nothing"
     yield "controller set", ", ".join(facts.knobs) or "nothing"
     yield "controller saw", ", ".join(f"{name} ({kind})" for name, kind in facts.signals.items()) or "nothing"
 
 
-def epsilon_lines(record: RunRecord, report: PrivacyReport) -> Iterator[tuple[str, str]]:
+def epsilon_lines(
+    record: RunRecord, report: PrivacyReport, accountants: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
     """Certified, indicative and claimed ε, each with what it rests on."""
     facts, ledger, claim = record.facts, record.ledger, record.claim
     if not facts.exchanges:
@@ -106,8 +114,9 @@ def epsilon_lines(record: RunRecord, report: PrivacyReport) -> Iterator[tuple[st
             "certified",
             f"{rest}{report.spent:.4g} of {report.target:g} ({ledger.accountant}), for noise chosen adaptively",
         )
-    if ledger.charges and ledger.sampling_rate < 1:
-        figures = f"{ledger.epsilon_by('pld'):.4g} by PLD, {ledger.epsilon_by('rdp'):.4g} by RDP at its best order"
+    chosen = accountants or (("pld", "rdp") if ledger.sampling_rate < 1 else ())
+    if ledger.charges and chosen:
+        figures = ", ".join(f"{ledger.epsilon_by(name):.4g} by {name.upper()}" for name in chosen)
         yield "indicative", f"{figures}, for noise fixed in advance"
     yield from report.views()
     budgets = record.books.clients

@@ -223,3 +223,28 @@ def test_runs_without_noise_promise_nothing(
     write_record(tmp_path, record_of(core_of(**settings), 0))
     assert main(["ledger", str(tmp_path)]) == 0
     assert "certified none: nothing limits what was released" in " ".join(capsys.readouterr().out.split())
+
+
+def test_accountants_are_chosen_by_name_and_give_their_own_figures(
+    sound: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_record(tmp_path, sound)
+    assert main(["ledger", str(tmp_path), "--accountants", "pld", "rdp"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("pld", "rdp"):
+        value = accounting.epsilon(sound.ledger.segments(), sound.ledger.delta, name)
+        assert f"{value:.4g} by {name.upper()}" in printed
+
+
+@pytest.mark.parametrize(
+    ("accountant", "words"),
+    [("pdl", "accountant 'pdl' is unknown; did you mean pld"), ("gdp", "exact at sampling_rate 1 only")],
+)
+def test_an_accountant_that_does_not_fit_is_refused_before_anything_is_printed(
+    accountant: str, words: str, sound: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_record(tmp_path, sound)
+    assert main(["ledger", str(tmp_path), "--accountants", accountant]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert words in printed.err
