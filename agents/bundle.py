@@ -87,7 +87,7 @@ class LearnedController:
     @property
     def label(self) -> str:
         """A readable name for figures and tables."""
-        return f"{self.blueprint.algo.upper()} (seed {self.blueprint.training.get('seed', '?')})"
+        return f"{ALGORITHMS[self.blueprint.algo].label} (seed {self.blueprint.training.get('seed', '?')})"
 
     @property
     def view(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class LearnedController:
 
         Args:
             observation: `[features]` or `[n, features]`.
-            state: of a recurrent policy, what the call before returned; None at first.
+            state: of a recurrent policy, what the call before returned, arrays `[n, ...]`; None at first.
             episode_start: whether each observation is the first of an episode `[n]`.
             deterministic: whether to take the policy's mode instead of a sample.
 
@@ -145,7 +145,9 @@ class LearnedController:
                 f"observation has shape {array.shape}, but this {self.blueprint.algo} controller was trained on "
                 f"{size} features."
             )
-        return self.policy.predict(array, state, episode_start, deterministic)
+        inner = None if state is None else tuple(np.swapaxes(part, 0, 1) for part in state)
+        actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
+        return actions, None if inner is None else tuple(np.swapaxes(part, 0, 1) for part in inner)
 
     def check(self, env: Any) -> None:
         """Refuse an environment whose observations or actions mean something else.
@@ -248,6 +250,8 @@ def load_controller(folder: Path | str) -> LearnedController:
     try:
         blueprint, checksum = _blueprint(record), str(record["weights_sha256"])
         policy = blueprint.make_policy()
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise InputError(f"The file '{path / RECORD}' describes no controller: {_sentence(error)}.") from error
     weights = read_tensors(path / WEIGHTS, checksum)

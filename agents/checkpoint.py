@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from stable_baselines3.common.base_class import BaseAlgorithm
-
 from agents.costs import Cost
 from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
 from fl_core.errors import InputError, require
 from fl_core.files import write_json
 
-FORMAT = 1
+FORMAT = 2
 CHECKPOINT = "checkpoint.json"
 _BEST, _LEARNER = "best/", "learner/"
 
@@ -36,6 +33,9 @@ class Progress:
         best_score: highest validation accuracy so far.
         best_update: updates that the policy with it had seen; 0 is the untrained policy.
         reward_statistics: by which rewards are normalised.
+        gradient_updates: what the learner counts its updates of the weights by.
+        played: instances that the rows played, per update.
+        scores: what the curriculum goes by, per instance.
         history: per validation and update, what was measured.
     """
 
@@ -45,47 +45,10 @@ class Progress:
     best_score: float = -1.0
     best_update: int = 0
     reward_statistics: dict[str, float] = field(default_factory=dict)
+    gradient_updates: int = 0
+    played: list[list[int]] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def learner_tensors(model: BaseAlgorithm) -> Tensors:
-    """Weights and optimizer state of a learner, by path."""
-    tensors: Tensors = {}
-    for name, state in model.get_parameters().items():
-        if "param_groups" in state:
-            for index, slots in state["state"].items():
-                tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
-        else:
-            tensors |= {f"{name}/{key}": value for key, value in state.items()}
-    return tensors
-
-
-def load_learner(model: BaseAlgorithm, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Give a fresh learner the weights and optimizer state of another of its kind.
-
-    Raises:
-        ValueError: they do not fit.
-    """
-    parameters: dict[str, Any] = dict(model.get_parameters())
-    for name, state in parameters.items():
-        mine = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
-        if "param_groups" in state:
-            slots: dict[int, dict[str, torch.Tensor]] = {}
-            for key, value in mine.items():
-                index, _, slot = key.partition("/")
-                slots.setdefault(int(index), {})[slot] = value
-            state["state"] = slots
-        else:
-            parameters[name] = mine
-    try:
-        model.set_parameters(parameters, exact_match=True, device=model.device)
-    except RuntimeError as error:
-        raise ValueError("weights of another shape") from error
-
-
-def policy_tensors(model: BaseAlgorithm) -> Tensors:
-    """A copy of the policy's weights."""
-    return {name: value.detach().cpu().clone() for name, value in model.policy.state_dict().items()}
 
 
 def save_checkpoint(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents.config import TrainingConfig
-from agents.rollouts import Instances
 
 
 @dataclass
@@ -35,23 +35,22 @@ class References:
     training computes once more is not counted twice.
     """
 
-    def __init__(self, instances: Instances, in_processes: bool):
-        """Follow a training on these instances; `in_processes`: each row remembers for itself."""
-        self._instances = instances
+    def __init__(self, in_processes: bool):
+        """Nothing is known yet; `in_processes`: each row remembers for itself."""
         self._in_processes = in_processes
         self._met: set[tuple[int, int]] = set()
-        self._updates = 0
 
-    def new_in(self, update: int) -> int:
-        """Reference runs that an update adds to those of the updates before it."""
-        new = 0
-        for one in range(self._updates, update + 1):
-            places = {
-                (row if self._in_processes else 0, seed) for row, seed in enumerate(self._instances.of_update(one))
-            }
-            new = len(places - self._met)
-            self._met |= places
-        self._updates = update + 1
+    def measured(self, instances: Sequence[int]) -> int:
+        """Reference runs that the environment of the first row adds by measuring instances."""
+        return self._meet({(0, seed) for seed in instances})
+
+    def played(self, instances: Sequence[int]) -> int:
+        """Reference runs that an update adds whose rows play these instances."""
+        return self._meet({(row if self._in_processes else 0, seed) for row, seed in enumerate(instances)})
+
+    def _meet(self, places: set[tuple[int, int]]) -> int:
+        new = len(places - self._met)
+        self._met |= places
         return new
 
 

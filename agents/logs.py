@@ -95,23 +95,32 @@ class Bar:
         self._bar.close()
 
 
-class RoundCounter(BaseCallback):
-    """Counts the federated rounds of the episodes that a learner steps through."""
+class EpisodeRecorder(BaseCallback):
+    """Records the episodes that a learner steps through.
+
+    Attributes:
+        rounds: federated rounds that they took.
+        rewards: of the episodes that ended, per row.
+    """
 
     def __init__(self, bar: Bar):
         super().__init__()
         self._bar = bar
         self._at: list[int] = []
         self.rounds = 0
+        self.rewards: list[list[float]] = []
 
     def start(self, rows: int) -> None:
-        """Forget what was counted; every row is about to begin an episode."""
+        """Forget what was recorded; every row is about to begin an episode."""
         self._at, self.rounds = [0] * rows, 0
+        self.rewards = [[] for _ in range(rows)]
 
     def _on_step(self) -> bool:
         before = self.rounds
         for row, (info, done) in enumerate(zip(self.locals["infos"], self.locals["dones"], strict=True)):
             self.rounds += info["round"] - self._at[row]
             self._at[row] = 0 if done else info["round"]
+            if done:
+                self.rewards[row].append(float(info["episode"]["r"]))
         self._bar.advance(self.rounds - before)
         return True

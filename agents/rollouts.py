@@ -1,7 +1,7 @@
-"""The environments that a policy is trained in, and which instances they play.
+"""The environments that a policy is trained in.
 
-Every rollout begins with fresh episodes on instances that follow from (seed, update, row) alone, so nothing has to be
-remembered of an environment between two updates.
+Every rollout begins with fresh episodes on instances that are assigned to the rows, so nothing has to be remembered of
+an environment between two updates.
 """
 
 from __future__ import annotations
@@ -25,34 +25,6 @@ from fl_core.config import RunSettings
 from fl_core.rounds import RoundPlan
 
 
-class Instances:
-    """The training instances in the order in which they are played: a new permutation of the set for every pass."""
-
-    def __init__(self, count: int, seed: int, rows: int, repeats: int = 1):
-        """Prepare the order of the first `count` training instances for batches of rows.
-
-        Args:
-            count: size of the set.
-            seed: of the order.
-            rows: environments that play at a time.
-            repeats: neighbouring rows that play the same instance.
-        """
-        self._pool = instance_seeds("train", count)
-        self._seed = seed
-        self._rows = rows
-        self._repeats = repeats
-
-    def of_update(self, update: int) -> list[int]:
-        """Seeds of the instances that the rows play in an update, counted from 0."""
-        different = math.ceil(self._rows / self._repeats)
-        return [self._at(update * different + row // self._repeats) for row in range(self._rows)]
-
-    def _at(self, position: int) -> int:
-        turn, place = divmod(position, len(self._pool))
-        order = np.random.default_rng([self._seed, turn]).permutation(len(self._pool))
-        return self._pool[int(order[place])]
-
-
 class OneInstance(gym.Wrapper[Any, Any, Any, Any]):
     """An environment whose episodes all play the instance that was set last; lives in a worker process."""
 
@@ -63,6 +35,10 @@ class OneInstance(gym.Wrapper[Any, Any, Any, Any]):
     def set_instance(self, seed: int) -> None:
         """The instance of coming episodes."""
         self._instance = seed
+
+    def references(self, seeds: Sequence[int]) -> list[float]:
+        """As `EnvCore.references`."""
+        return self.env.unwrapped.core.references(seeds)  # type: ignore[attr-defined, no-any-return]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode on the instance."""
@@ -113,6 +89,13 @@ class Rollouts:
         if self._processes is not None:
             for row, seed in enumerate(instances):
                 self._processes.env_method("set_instance", seed, indices=[row])
+
+    def references(self, instances: Sequence[int]) -> list[float]:
+        """Final accuracy of the task's default clip norm on instances; the first row's environment remembers it."""
+        if self._processes is not None:
+            return list(self._processes.env_method("references", list(instances), indices=[0])[0])
+        assert self._batch is not None
+        return self._batch.core.references(instances)
 
     @property
     def reward_statistics(self) -> dict[str, float]:

@@ -1,37 +1,32 @@
 """Training a controller: whole episodes, one update of the policy after the other, the best on validation kept.
 
-A training is stateless between updates by design: each update begins with fresh episodes on instances, and with random
-numbers, that follow from (seed, update). What a checkpoint holds is therefore all there is, and a training that was
-interrupted and resumed equals one that was not, bit for bit on the same machine with as many threads.
+Each update begins with fresh episodes, and with random numbers that follow from (seed, update). What a checkpoint holds
+(what the learner knows, its replay buffer and the curriculum's scores among it) is therefore all there is, and a
+training that was interrupted and resumed equals one that was not, bit for bit on the same machine with as many threads.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 
 from agents.algorithms import ALGORITHMS
 from agents.bundle import Blueprint, LearnedController, knob_records, load_controller, save_controller
-from agents.checkpoint import (
-    CHECKPOINT,
-    Progress,
-    learner_tensors,
-    load_checkpoint,
-    load_learner,
-    policy_tensors,
-    save_checkpoint,
-)
+from agents.checkpoint import CHECKPOINT, Progress, load_checkpoint, save_checkpoint
 from agents.config import TrainingConfig
 from agents.costs import Cost, References, is_validated, rounds_ahead
-from agents.logs import Bar, RoundCounter, log_entry, log_parameters, open_logger
-from agents.rollouts import Instances, Rollouts, choose_executor, choose_parallel, decisions_per_episode
+from agents.curricula import CURRICULA, Instances, mean_by_instance
+from agents.learners import learner_tensors, load_learner, policy_tensors
+from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
+from agents.rollouts import Rollouts, choose_executor, choose_parallel, decisions_per_episode
 from agents.validation import Validation
 from agents.weights import Tensors, json_scalars
 from envs import make_core
@@ -129,12 +124,17 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
     checkpoint = load_checkpoint(folder)
     about = checkpoint.about
     try:
-        config = TrainingConfig(**about["config"] | {"network": tuple(about["config"]["network"])})
+        config = _config_of(about["config"])
         training = _Training(dict(about["settings"]), config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
     training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner
     return training.run(on_update, progress)
+
+
+def _config_of(record: Mapping[str, Any]) -> TrainingConfig:
+    network = record["network"]
+    return TrainingConfig(**{**record, "network": None if network is None else tuple(network)})
 
 
 class _Training:
@@ -147,14 +147,19 @@ class _Training:
         self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
         self.updates = config.updates(self.decisions)
         self.instances = Instances(
-            self.core.spec.instance_count, config.seed, config.environments, config.episodes_per_instance
+            self.core.spec.instance_count,
+            config.seed,
+            config.environments,
+            config.episodes_per_instance,
+            config.curriculum,
+            self.updates,
         )
         self.validation = Validation(settings, config.validation_instances)
         self.progress = Progress()
         self.best: Tensors = {}
         self.learner: Tensors = {}
         self.needs_references = find_reward(self.core.spec.reward).needs_reference
-        self.references = References(self.instances, parallel == "processes")
+        self.references = References(parallel == "processes")
 
     # ---------------------------------------------------------------- the loop
 
@@ -171,12 +176,15 @@ class _Training:
             )
             model = self._make_learner(rollouts)
             model.set_logger(logger)
-            counter = RoundCounter(bar)
-            if not resumed:
+            recorder = EpisodeRecorder(bar)
+            if resumed:
+                self._recall()
+            else:
                 log_parameters(logger, self._about()["config"] | self.settings)
+                self._measure(rollouts, bar)
                 self._finish_update(model, rollouts, bar, None, on_update)
             while self.progress.update < self.updates:
-                reward = self._update(model, rollouts, counter, bar)
+                reward = self._update(model, rollouts, recorder, bar)
                 self._finish_update(model, rollouts, bar, reward, on_update)
         except OSError as error:
             raise InputError(
@@ -193,8 +201,10 @@ class _Training:
         """The learner, with initial weights from the seed or with those of the checkpoint."""
         config = self.config
         set_random_seed(_seed_of(config.seed, _INITIAL_WEIGHTS))
-        model = ALGORITHMS[config.algo].learner(config, rollouts.venv, self.decisions, self._learning_rate)
+        common = {"learning_rate": self._learning_rate, "gamma": config.gamma, "device": config.device}
+        model = ALGORITHMS[config.algo].learner(config.options, rollouts.venv, self.decisions, **common)
         model.num_timesteps = self.progress.decisions
+        model._n_updates = self.progress.gradient_updates
         if self.learner:
             try:
                 load_learner(model, self.learner)
@@ -209,25 +219,48 @@ class _Training:
         """The present step size; the learner's own clock sees one update at a time."""
         return self.config.learning_rate * (1 - self.progress.update / self.updates)
 
-    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, counter: RoundCounter, bar: Bar) -> float:
+    def _measure(self, rollouts: Rollouts, bar: Bar) -> None:
+        """Find out how difficult instances are, where the curriculum goes by that."""
+        instances = self.instances.to_measure()
+        self._count_references(self.references.measured(instances), bar)
+        accuracies = rollouts.references(instances) if instances else []
+        self.progress.scores = {str(seed): value for seed, value in zip(instances, accuracies, strict=True)}
+
+    def _recall(self) -> None:
+        """Know again which reference runs have been counted."""
+        self.references.measured(self.instances.to_measure())
+        for instances in self.progress.played:
+            self.references.played(instances)
+
+    def _count_references(self, runs: int, bar: Bar) -> None:
+        self.progress.cost.reference += runs * self.rounds
+        bar.advance(runs * self.rounds)
+
+    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
         """Play an episode in every environment and learn from them; the mean reward of those that ended."""
-        seeds = self.instances.of_update(self.progress.update)
-        rollouts.assign(seeds)
-        references = self.references.new_in(self.progress.update) if self.needs_references else 0
-        self.progress.cost.reference += references * self.rounds
-        bar.advance(references * self.rounds)
-        set_random_seed(_seed_of(self.config.seed, self.progress.update), using_cuda=model.device.type == "cuda")
-        counter.start(self.config.environments)
+        config, state = self.config, self.progress
+        instances = self.instances.of_update(state.update, state.scores)
+        rollouts.assign(instances)
+        if self.needs_references:
+            self._count_references(self.references.played(instances), bar)
+        seed = _seed_of(config.seed, state.update)
+        set_random_seed(seed, using_cuda=model.device.type == "cuda")
+        model.action_space.seed(seed)
+        recorder.start(config.environments)
         model._last_obs = None  # makes `learn` begin with a reset
-        model.ep_info_buffer = None
-        per_update = self.decisions * self.config.environments
-        model.learn(per_update, callback=counter, log_interval=1, reset_num_timesteps=False)
-        self.progress.update += 1
-        self.progress.decisions = model.num_timesteps
-        self.progress.cost.training += counter.rounds
-        ended: Iterable[dict[str, Any]] = model.ep_info_buffer or ()
-        rewards = [float(episode["r"]) for episode in ended]
-        return float(np.mean(rewards))
+        per_update = self.decisions * config.environments
+        # Algorithms with a replay buffer count episodes between two entries of the log, the others updates.
+        interval = config.environments if isinstance(model, OffPolicyAlgorithm) else 1
+        model.learn(per_update, callback=recorder, log_interval=interval, reset_num_timesteps=False)
+        state.update += 1
+        state.decisions = model.num_timesteps
+        state.gradient_updates = int(model._n_updates)
+        state.played.append(instances)
+        state.cost.training += recorder.rounds
+        rewards = [float(np.mean(own)) for own in recorder.rewards]
+        if not CURRICULA[config.curriculum].measured:
+            state.scores |= mean_by_instance(instances, rewards)
+        return float(np.mean([reward for own in recorder.rewards for reward in own]))
 
     def _finish_update(
         self,
@@ -266,7 +299,8 @@ class _Training:
     # ---------------------------------------------------------------- what comes of it
 
     def _about(self) -> dict[str, Any]:
-        config = asdict(self.config) | {"network": list(self.config.network)}
+        config = asdict(self.config) | dict(self.config.options)
+        config["network"] = list(config["network"])
         return {"config": config, "settings": self.settings, "parallel": self.parallel}
 
     def _blueprint(self) -> Blueprint:
@@ -281,14 +315,12 @@ class _Training:
             "best_update": state.best_update,
             "validation_accuracy": state.best_score,
             "initial_validation_accuracy": state.history[0]["validation_accuracy"],
-            "train_instances": sorted(
-                {seed for update in range(state.update) for seed in self.instances.of_update(update)}
-            ),
+            "train_instances": sorted({seed for instances in state.played for seed in instances}),
             "validation_instances": self.validation.seeds,
         }
         return Blueprint(
             algo=config.algo,
-            arguments=ALGORITHMS[config.algo].arguments(config),
+            arguments=ALGORITHMS[config.algo].policy_arguments(config.options),
             features=tuple(feature.name for feature in self.core.features),
             feature_bound=FEATURE_BOUND,
             knobs=knob_records(self.core),

@@ -143,13 +143,21 @@ class EnvCore:
                 self._figures.setdefault(feature.figure, np.full(self.runs, np.nan))[row] = first[row]
         self._observe(rows)
 
+    def references(self, seeds: Sequence[int]) -> list[float]:
+        """Final accuracy of the default clip norm on instances: what rewards are measured against."""
+        instances = [RunSettings(seed=seed) for seed in seeds]
+        for first in range(0, len(instances), self.runs):
+            self._find_references(instances[first : first + self.runs])
+        return [self._references[one] for one in instances]
+
     def _find_references(self, settings: Sequence[RunSettings]) -> None:
         """Final accuracy of the default clip norm on instances where it is not known yet."""
         missing = list(dict.fromkeys(one for one in settings if one not in self._references))
         if not missing:
             return
         config = replace(self.task.federation, telemetry_share=0.0, bit_noise=0.0)
-        federation = Federation(config, len(missing))
+        with torch.random.fork_rng(devices=[]):  # an agent's exploration must not depend on what is known already
+            federation = Federation(config, len(missing))
         federation.start(range(len(missing)), missing)
         for accuracy, one in zip(self._run_constant(federation), missing, strict=True):
             self._references[one] = float(accuracy)

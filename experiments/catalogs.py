@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import tyro
@@ -12,6 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from agents.algorithms import ALGORITHMS
+from agents.curricula import CURRICULA
 from envs.knobs import known_knobs, make_knob
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -88,6 +91,25 @@ def _controllers() -> Rows:
         yield (f"{algorithm}:FOLDER", f"saved by `dpilot train --algo {algorithm}`", "its own", "its own")
 
 
+def _algorithms() -> Rows:
+    yield ("algorithm", "what it is", "its options", "here?")
+    for name, one in ALGORITHMS.items():
+        usual = (f"{option.replace('_', '-')} {_default(value)}" for option, value in one.options.items())
+        here = find_spec(one.place.partition(":")[0]) is not None
+        yield (name, one.summary, ", ".join(usual), "yes" if here else "no: install the extra zoo")
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "learned"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+
+
+def _curricula() -> Rows:
+    yield ("curriculum", "which training instances it plays")
+    yield from ((name, one.summary) for name, one in CURRICULA.items())
+
+
 def _datasets() -> Rows:
     yield ("dataset", "what it is", "classes", "here?", "how to get it")
     for name, entry in DATASETS.items():
@@ -137,6 +159,8 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "tasks": _tasks,
     "methods": _methods,
     "controllers": _controllers,
+    "algorithms": _algorithms,
+    "curricula": _curricula,
     "datasets": _datasets,
     "models": _models,
     "partitions": _partitions,
@@ -152,7 +176,8 @@ class ListCommand:
     """What there is to choose from."""
 
     what: Annotated[str, tyro.conf.Positional] = ""
-    """One of: tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards, papers."""
+    """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
+    rewards, papers."""
 
     def execute(self) -> None:
         """Print the list."""

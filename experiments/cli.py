@@ -22,11 +22,11 @@ USAGE_ERROR = 2
 COMMANDS = {
     "demo": "train a clipping controller on real digits and compare it, in minutes",
     "run": "one federated run under one controller",
-    "train": "train a controller with PPO",
+    "train": "train a controller: ppo, sac, td3, recurrent-ppo or tqc",
     "compare": "controllers on held-out instances at the same epsilon",
     "ledger": "the privacy of a run: what was released, what it cost, and which epsilon holds",
     "paper": "a paper's table, run and set beside its printed numbers",
-    "list": "tasks, methods, controllers, datasets, models, partitions, knobs, signals, rewards or papers",
+    "list": "what there is to choose from: tasks, methods, controllers, algorithms and the rest",
 }
 
 

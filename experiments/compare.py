@@ -38,7 +38,7 @@ class CompareCommand:
     task: str = "digits"
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
-    """Controllers to compare (`dpilot list controllers`), and ppo:FOLDER for trained ones."""
+    """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, sac:FOLDER, ..."""
     seeds: int = 20
     """Held-out instances that every controller runs on."""
     search_instances: int = 8

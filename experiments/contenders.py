@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
+from agents.algorithms import ALGORITHMS
 from agents.bundle import LearnedController, load_controller
 from envs import EnvCore, make_core
 from envs.tasks import find_task
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
-from fl_core.errors import InputError, unknown_name
+from fl_core.errors import InputError, require, unknown_name
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
-LEARNED = ("ppo",)
+LEARNED = tuple(ALGORITHMS)
 """Algorithms whose saved controllers are named as `ppo:FOLDER`."""
 
 
@@ -135,6 +135,7 @@ def _load(spec: str) -> LearnedController:
     algorithm, _, folder = spec.partition(":")
     if not folder:
         raise InputError(f"controller '{spec}' names no folder; write {algorithm}:runs/NAME.")
-    path = Path(folder)
-    nested = path / "controller"
-    return load_controller(nested if nested.is_dir() else path)
+    controller = load_controller(folder)
+    found = controller.blueprint.algo
+    require(found == algorithm, f"controller '{spec}' was trained with {found}; write {found}:{folder}.")
+    return controller

@@ -33,7 +33,8 @@ class RunCommand:
     task: str = "digits"
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controller: str = "fixed"
-    """Who sets the knobs: a schedule with its parameters (`dpilot list controllers`), ppo:FOLDER, or none."""
+    """Who sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
+    ppo:FOLDER, or none."""
     seed: int = 0
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
     search_instances: int = 8

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agents import TrainingConfig
-from agents.rollouts import Instances
+from agents.curricula import Instances
 from envs.instances import instance_seeds
 from fl_core.errors import InputError
 

@@ -1,0 +1,90 @@
+"""What a learner of stable-baselines3 knows, as tensors: weights, optimizers, variables and replayed decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+from torch import Tensor
+
+from agents.weights import Tensors
+
+_REPLAY, _VARIABLE = "replay/", "variable/"
+_REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+def learner_tensors(model: BaseAlgorithm) -> Tensors:
+    """Everything that a learner has learned and remembers, by path."""
+    tensors: Tensors = {}
+    for name, state in model.get_parameters().items():
+        if "param_groups" in state:
+            for index, slots in state["state"].items():
+                tensors |= {f"{name}/{index}/{slot}": value for slot, value in slots.items()}
+        else:
+            tensors |= {f"{name}/{key}": value for key, value in state.items()}
+    tensors |= {f"{_VARIABLE}{name}": value.detach() for name, value in _variables(model).items()}
+    return tensors | _replay_tensors(model)
+
+
+def load_learner(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
+    """Give a fresh learner what another of its kind has learned and remembers.
+
+    Raises:
+        ValueError, KeyError: it does not fit.
+    """
+    parameters: dict[str, Any] = dict(model.get_parameters())
+    for name, state in parameters.items():
+        mine = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+        if "param_groups" in state:
+            slots: dict[int, dict[str, Tensor]] = {}
+            for key, value in mine.items():
+                index, _, slot = key.partition("/")
+                slots.setdefault(int(index), {})[slot] = value
+            state["state"] = slots
+        else:
+            parameters[name] = mine
+    try:
+        model.set_parameters(parameters, exact_match=True, device=model.device)
+    except RuntimeError as error:
+        raise ValueError("weights of another shape") from error
+    for name, variable in _variables(model).items():
+        variable.data.copy_(tensors[f"{_VARIABLE}{name}"])
+    _load_replay(model, tensors)
+
+
+def policy_tensors(model: BaseAlgorithm) -> Tensors:
+    """A copy of the policy's weights."""
+    return {name: value.detach().cpu().clone() for name, value in model.policy.state_dict().items()}
+
+
+def _variables(model: BaseAlgorithm) -> Tensors:
+    """What a learner optimises beside its policy, as the weight of the entropy."""
+    _, names = model._get_torch_save_params()
+    return {name: attrgetter(name)(model) for name in names}
+
+
+# ---------------------------------------------------------------- replayed decisions
+
+
+def _replay_tensors(model: BaseAlgorithm) -> Tensors:
+    """The part of a replay buffer that is in use, and where the next decisions go."""
+    buffer: ReplayBuffer | None = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return {}
+    tensors = {name: torch.from_numpy(getattr(buffer, name)[: buffer.size()]) for name in _REPLAYED}
+    tensors["position"] = torch.tensor([buffer.pos, int(buffer.full)])
+    return {f"{_REPLAY}{name}": value for name, value in tensors.items()}
+
+
+def _load_replay(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
+    buffer: ReplayBuffer | None = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return
+    buffer.pos, full = (int(value) for value in tensors[f"{_REPLAY}position"])
+    buffer.full = bool(full)
+    for name in _REPLAYED:
+        getattr(buffer, name)[: buffer.size()] = tensors[f"{_REPLAY}{name}"].numpy()
