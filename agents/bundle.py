@@ -100,12 +100,17 @@ class LearnedController:
         return int(sum(self.blueprint.training["cost"].values()))
 
     @property
+    def population(self) -> str:
+        """Whose data trained and validated it; before there were populations, it was everybody's."""
+        return str(self.blueprint.settings.get("population", "all"))
+
+    @property
     def trained_on(self) -> str:
         """Which instances trained it, and which chose it, in words."""
         about = self.blueprint.training
         return (
             f"{about.get('episodes', '?')} episodes on training instances of task {self.blueprint.settings['task']}, "
-            f"chosen on {len(about.get('validation_instances', []))} validation instances"
+            f"chosen on {len(about.get('validation_instances', []))} validation instances, of {self.population} clients"
         )
 
     def describe(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ training that was interrupted and resumed equals one that was not, bit for bit o
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from agents.weights import Tensors, json_scalars
 from envs import make_core
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
+from fl_core.data.populations import share_samples
 from fl_core.errors import InputError, require
 
 DEFAULTS: dict[str, Any] = {
@@ -91,7 +93,7 @@ def train(
 
     Args:
         env_settings: keyword arguments of an environment (`envs.make_core`), JSON scalars; see `DEFAULTS` for those
-            left out. Its instances are those of the train set.
+            left out. Its instances are those of the train set, so its clients are proxies unless `population` is given.
         config: how to train.
         folder: where events, checkpoints and the controller go; must not hold a training yet.
         on_update: told of every update.
@@ -105,8 +107,15 @@ def train(
         not (folder / CHECKPOINT).exists(), f"'{folder}' already holds a training; resume it or name another folder."
     )
     settings = DEFAULTS | json_scalars(env_settings) | {"instances": "train"}
+    core = make_core(1, **settings)
+    settings["population"] = core.task.federation.population
+    if share_samples(settings["population"], "target"):
+        warnings.warn(
+            f"training on {settings['population']} clients costs them privacy that no run's epsilon contains.",
+            stacklevel=2,
+        )
     settings["executor"] = choose_executor(settings, config.environments)
-    device = make_core(1, **settings).federation.device
+    device = core.federation.device
     parallel = choose_parallel(config.parallel, settings["executor"], device)
     training = _Training(settings, config, parallel, folder)
     return training.run(on_update, progress)
@@ -125,7 +134,8 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
-        training = _Training(dict(about["settings"]), config, str(about["parallel"]), folder)
+        settings = {"population": "all"} | dict(about["settings"])  # as before there were populations
+        training = _Training(settings, config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
     training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner

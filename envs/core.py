@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.instances import instance_seeds
+from envs.instances import instance_population, instance_seeds
 from envs.knobs import make_knobs, plan_values
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
@@ -46,7 +46,8 @@ class EnvSpec:
     decision_rounds: int = 1
     """Communication rounds per decision."""
     instances: str = "train"
-    """Set of instances that a reset without a seed draws from: train, validation or test."""
+    """Set of instances that a reset without a seed draws from: train, validation or test. Unless `population` is given,
+    the clients are proxies in the first two, and targets in the last."""
     instance_count: int = 256
     """Size of that set."""
     evaluate_every_round: bool = False
@@ -82,7 +83,7 @@ class EnvCore:
         """
         require_count("decision_rounds", spec.decision_rounds)
         self.spec = spec
-        self.task = _paid_task(task or find_task(spec.task, **dict(overrides or {})), spec.signals)
+        self.task = _paid_task(task or _task_of(spec, dict(overrides or {})), spec.signals)
         require(
             spec.decision_rounds <= self.task.federation.rounds,
             f"decision_rounds is {spec.decision_rounds}, but a run has {self.task.federation.rounds} rounds only.",
@@ -343,6 +344,13 @@ class EnvCore:
 
 def _with_prefix(arrays: Mapping[str, FloatArray], prefix: str) -> dict[str, FloatArray]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _task_of(spec: EnvSpec, overrides: dict[str, Any]) -> Task:
+    """The built-in task; who trains on it meets its target clients only where that is asked for."""
+    if overrides.get("population") is None:
+        overrides["population"] = instance_population(spec.instances)
+    return find_task(spec.task, **overrides)
 
 
 def _paid_task(task: Task, signals: str) -> Task:

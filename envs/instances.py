@@ -1,6 +1,7 @@
-"""Frozen, disjoint sets of seeds: what a controller is trained on, chosen by, and judged on.
+"""Frozen, disjoint sets of instances: what a controller is trained on, chosen by, and judged on.
 
-An instance is one federated run; its seed fixes partition, initial model, cohorts, batches and noise.
+An instance is one federated run; its seed fixes partition, initial model, cohorts, batches and noise. The clients of
+training and validation are proxies, whose samples no client of a test instance holds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from fl_core.errors import require, require_count, unknown_name
 
 INSTANCE_SETS = {"train": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """First seed of each set."""
+INSTANCE_POPULATIONS = {"train": "proxy", "validation": "proxy", "test": "target"}
+"""Whose data the clients of each set hold, where nothing else is asked for."""
 LARGEST_SET = 100_000
 
 
@@ -23,3 +26,14 @@ def instance_seeds(name: str, count: int) -> list[int]:
     require_count("Number of instances", count)
     require(count <= LARGEST_SET, f"Number of instances is {count}, but a set has {LARGEST_SET} at most.")
     return [INSTANCE_SETS[name] + offset for offset in range(count)]
+
+
+def instance_population(name: str) -> str:
+    """Whose data the clients of a set of instances hold.
+
+    Raises:
+        InputError: the set is unknown.
+    """
+    if name not in INSTANCE_POPULATIONS:
+        raise unknown_name("instances", name, INSTANCE_POPULATIONS)
+    return INSTANCE_POPULATIONS[name]

@@ -1,6 +1,7 @@
 """Built-in tasks: a federation, a privacy budget and the range in which its clip norm is sought.
 
-Adding a task is adding a line here. At each budget the best fixed clip norm lies strictly inside the range.
+Adding a task is adding a line here. At each budget the best fixed clip norm lies strictly inside the range. Tasks are
+deployed on target clients; environments for training are made of proxy clients (see `envs.instances`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TASKS: dict[str, Task] = {
         Task(
             name="digits",
             summary="8x8 digits, 50 clients with 3 label shards each, MLP, 40 rounds; a minute on a CPU",
-            federation=FederationConfig(),
+            federation=FederationConfig(population="target"),
             clip_range=(0.1, 8.0),
             clip_norm=1.0,
         ),
@@ -46,6 +47,7 @@ TASKS: dict[str, Task] = {
             summary="28x28 MNIST digits, 200 clients with 3 label shards each, MLP, 40 rounds",
             federation=FederationConfig(
                 dataset="mnist5k",
+                population="target",
                 clients=200,
                 local_steps=4,
                 batch_size=8,
@@ -60,6 +62,7 @@ TASKS: dict[str, Task] = {
             summary="28x28 clothing, 1,000 clients with 3 label shards each, 10 % of them per round, MLP, 60 rounds",
             federation=FederationConfig(
                 dataset="fashion-mnist",
+                population="target",
                 clients=1000,
                 sampling_rate=0.1,
                 rounds=60,
@@ -76,6 +79,11 @@ TASKS: dict[str, Task] = {
 }
 
 _FIELDS = {field.name: field.type for field in fields(FederationConfig)}
+
+
+def default_federation() -> FederationConfig:
+    """Settings of the task that is taken where none is named."""
+    return TASKS["digits"].federation
 
 
 def find_task(name: str, **overrides: Any) -> Task:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from envs import make_core
 from envs.instances import instance_seeds
+from envs.tasks import default_federation
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, Settings, play
 from experiments.ledger_file import uncovered_releases
@@ -43,9 +44,11 @@ class CompareCommand:
     """Held-out instances that every controller runs on."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched."""
+    train_on: str = "proxy"
+    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
     runs: Path = Path("runs")
     """Folder that receives the comparison's folder."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> None:
@@ -55,7 +58,7 @@ class CompareCommand:
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
         settings = {"task": self.task, **asdict(self.federation)}
-        contenders = make_contenders(self.controllers, settings, self.search_instances)
+        contenders = make_contenders(self.controllers, settings, self.search_instances, self.train_on)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
         comparison = compare(contenders, settings, instance_seeds("test", self.seeds), command_line())
@@ -72,11 +75,12 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
 
     Args:
         contenders: the controllers.
-        settings: the environment, without any controller's view.
+        settings: the environment, without any controller's view; unless it names a population, target clients.
         seeds: held-out instances, the same for all.
         command: what to type to get this again.
     """
     began = time.monotonic()
+    settings = {"instances": "test", **settings}
     core = make_core(1, **{**settings, **contenders[0].view, "reward": "final-accuracy"})
     config = core.federation.config
     results = []
@@ -95,6 +99,7 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
                 training_rounds=contender.training_rounds,
                 search_rounds=contender.search_rounds,
                 tuned_on=contender.tuned_on,
+                tuned_population=contender.tuned_population,
                 episodes=tuple(episodes),
             )
         )
@@ -119,6 +124,7 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
         guarantee=config.guarantee,
         uncovered=uncovered_releases(config),
+        population=config.population,
     )
 
 
@@ -153,6 +159,8 @@ def _write_events(comparison: Comparison, result: ControllerResult, folder: Path
             "rounds": comparison.rounds,
             "clients": comparison.clients,
             "sampling rate": comparison.sampling_rate,
+            "population": comparison.population,
+            "trained on": result.tuned_population or "nothing",
             "seed": f"mean of {len(result.episodes)}",
         }
         metrics = {

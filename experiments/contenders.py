@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from agents.algorithms import ALGORITHMS
 from agents.bundle import LearnedController, load_controller
 from envs import EnvCore, make_core
+from envs.instances import instance_population
 from envs.tasks import find_task
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
+from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.errors import InputError, require, unknown_name
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
@@ -47,17 +49,22 @@ def _anchored(spec: ControllerSpec) -> bool:
     return spec.anchored and spec.name != "fixed"
 
 
-def make_contenders(specs: Sequence[str], settings: Settings, instances: int) -> list[Contender]:
+def make_contenders(
+    specs: Sequence[str], settings: Settings, instances: int, train_on: str = "proxy"
+) -> list[Contender]:
     """Controllers ready to play, after searching the best fixed clip norm where one of them derives from it.
 
     Args:
         specs: as typed.
         settings: the environment without any controller's view.
         instances: training instances that the search tries each value on.
+        train_on: whose data the clients of these instances hold, one of `POPULATIONS`.
 
     Raises:
         InputError: a spec cannot be read, two are the same, or a controller does not fit the task.
     """
+    if train_on not in POPULATIONS:
+        raise unknown_name("train_on", train_on, POPULATIONS)
     for spec in specs:
         check_spec(spec)
         if list(specs).count(spec) > 1:
@@ -72,11 +79,28 @@ def make_contenders(specs: Sequence[str], settings: Settings, instances: int) ->
     if needs_search(specs):
         rounds = int(make_core(1, **{**settings, "reward": "final-accuracy"}).task.federation.rounds)
         with rounds_bar(search_rounds(rounds, instances), "search for the best fixed clip norm") as progress:
-            tuned = tune_fixed_clip(settings, instances, progress)
-    return [
+            tuned = tune_fixed_clip(settings, instances, progress, train_on)
+    ready = [
         _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
         for spec, contender in zip(specs, contenders, strict=True)
     ]
+    _warn_of_shared_clients(ready, settings)
+    return ready
+
+
+def _warn_of_shared_clients(contenders: Sequence[Contender], settings: Settings) -> None:
+    """Say which controllers have met the clients that they are about to act on."""
+    here = settings.get("population") or instance_population(str(settings.get("instances", "test")))
+    by_population: dict[str, list[str]] = {}
+    for contender in contenders:
+        if contender.tuned_population and share_samples(contender.tuned_population, here):
+            by_population.setdefault(contender.tuned_population, []).append(contender.name)
+    for population, names in by_population.items():
+        warnings.warn(
+            f"{', '.join(names)}: trained or tuned on {population} clients, to act on {here} clients; epsilon does not "
+            "contain what that told about them.",
+            stacklevel=3,
+        )
 
 
 def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | None, dry: bool = False) -> Contender:
@@ -91,7 +115,10 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
 
     words = ""
     if tuned:
-        words = f"the best of {len(tuned.scores)} clip norms on {tuned.instances} training instances"
+        words = (
+            f"the best of {len(tuned.scores)} clip norms on {tuned.instances} training "
+            f"instance{'s' if tuned.instances > 1 else ''} of {tuned.population} clients"
+        )
     return Contender(
         name=str(spec),
         label=make_controller(spec, core, anchor).label,
@@ -99,6 +126,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
         build=build,
         search_rounds=tuned.rounds if tuned and searched else 0,
         tuned_on=words if searched else "",
+        tuned_population=tuned.population if tuned and searched else "",
         signals=spec.signals,
         reads=spec.controller.needed_features,
     )
@@ -126,6 +154,7 @@ def _learned(spec: str, settings: Settings) -> Contender:
         build=build,
         training_rounds=controller.training_rounds,
         tuned_on=controller.trained_on,
+        tuned_population=controller.population,
         signals=controller.view["signals"],
         reads=controller.blueprint.features,
     )

@@ -49,12 +49,18 @@ class DemoCommand:
             f"{config.rounds} rounds of {config.method} at epsilon {config.epsilon:g}, delta {config.delta:g} "
             "(client level). Which clip norm should each round use?"
         )
-        say(f"[bold]1/2[/bold] PPO learns a clip norm for every 4th round from {self.episodes} simulated runs.")
+        say(
+            f"[bold]1/2[/bold] PPO learns a clip norm for every 4th round from {self.episodes} simulated runs of proxy "
+            "clients."
+        )
         folder = training.new_folder()
         result = train(training.settings(), training.training, folder, progress=True)
         finish_training(result, folder)
-        say(f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances, at equal epsilon.")
-        settings = {"task": TASK}
+        say(
+            f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "
+            "equal epsilon."
+        )
+        settings = {"task": TASK, "instances": "test"}
         contenders = make_contenders([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], settings, self.search_instances)
         target = make_run_folder(self.runs, TASK, "compare", self.seeds)
         write_yaml(target / "config.yaml", {"command": "demo", "seeds": self.seeds, "controller": str(folder)})

@@ -56,6 +56,7 @@ class Contender:
         build: makes the policy for an environment.
         training_rounds, search_rounds: federated rounds it cost to train or tune it.
         tuned_on: which instances that took, in words.
+        tuned_population: whose data their clients hold; "" where there were none.
         signals: signal set that it is shown.
         reads: features that it depends on.
     """
@@ -67,6 +68,7 @@ class Contender:
     training_rounds: int = 0
     search_rounds: int = 0
     tuned_on: str = ""
+    tuned_population: str = ""
     signals: str = field(default="public")
     reads: tuple[str, ...] = ()
 

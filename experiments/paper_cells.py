@@ -165,6 +165,7 @@ def fitting_model(model: str, dataset: str) -> str:
 
 def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConfig:
     """The settings of a run. One that adds no noise is the same under every guarantee and at every ε."""
+    values = {"population": "all", **values}  # a paper's federation is made of its whole dataset
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the papers' delta: it is told once, with the table
         config = find_task("digits", **{**values, "guarantee": "as-published", "epsilon": math.inf}).federation
@@ -189,7 +190,7 @@ def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> N
     core.reset([0], [RunSettings(seed=cell.seed)])
     with RoundWriter(events) as writer:
         rounds = _play(core, cell, writer, progress)
-        writer.hparams(hyperparameters(core, cell.controller, cell.seed), final_metrics(core, 0))
+        writer.hparams(hyperparameters(core, cell.controller, cell.seed, ""), final_metrics(core, 0))
     record = _record(core, cell)
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
     write_json(cell.path(folder), record | seconds)

@@ -295,12 +295,26 @@ def _cost_words(comparison: Comparison) -> list[str]:
     total = sum(controller.training_rounds + controller.search_rounds for controller in comparison.controllers)
     if not total:
         return ["No controller was trained or searched for."]
-    return [
+    words = [
         "Training and search are not in the ε above. Each of these rounds is a release about the clients it ran on: "
-        "done on private clients, they would cost privacy themselves, and their loss would add up over all runs. They "
-        "are free only on clients whose data is public, simulated or unrelated to the clients protected here.",
+        "done on private clients, they cost privacy themselves, and their loss adds up over all runs. They are free "
+        "only on clients whose data is public, simulated or unrelated to the clients protected here.",
         _composition_words(comparison),
     ]
+    tuned = [controller for controller in comparison.controllers if controller.tuned_population]
+    shared = [controller.label for controller in tuned if comparison.tuned_here(controller)]
+    apart = [controller.label for controller in tuned if not comparison.tuned_here(controller)]
+    if apart:
+        words.append(
+            f"{', '.join(apart)}: trained or tuned on clients that share no sample with the {comparison.population} "
+            "clients compared on."
+        )
+    if shared:
+        words.append(
+            f"{', '.join(shared)}: trained or tuned on samples of the {comparison.population} clients compared on, so "
+            "that ε is not all that these clients lose."
+        )
+    return words
 
 
 def _composition_words(comparison: Comparison) -> str:
@@ -346,7 +360,7 @@ def _setting(comparison: Comparison) -> Table:
         ("Task", comparison.task),
         ("Method", comparison.method),
         ("Dataset", comparison.dataset),
-        ("Clients", f"{comparison.clients:,}"),
+        ("Clients", f"{comparison.clients:,}, population {comparison.population}"),
         ("Rounds", f"{comparison.rounds:,}"),
         ("Target", f"{targets_text(comparison)}, δ = {delta_text(comparison.delta)}"),
         ("Adjacency", "client-level, add or remove one client"),

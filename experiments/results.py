@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.records import NON_FINITE, check_types, items, number, plain, record, record_fields, short
+from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.errors import InputError, require, unknown_name
 from fl_core.files import read_json, write_json
 from fl_core.privacy.ledger import SIGNAL_CLASSES
@@ -125,6 +126,8 @@ class ControllerResult:
     tuned_on: str
     """Which instances trained or tuned it, in words; "" for none."""
     episodes: tuple[Episode, ...]
+    tuned_population: str = ""
+    """Whose data the clients of those instances held: all, proxy or target; "" for none."""
     epsilon_target: float | None = None
     """Its own ε target where that is not the comparison's."""
     trainings: tuple[str, ...] = ()
@@ -140,6 +143,8 @@ class ControllerResult:
         for name in ("training_rounds", "search_rounds"):
             value = getattr(self, name)
             require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
+        if self.tuned_population not in ("", *POPULATIONS):
+            raise unknown_name(f"{where}: tuned_population", self.tuned_population, POPULATIONS)
         target = self.epsilon_target
         require(target is None or target > 0, f"{where}: epsilon_target is {target}, but it must be above 0.")
         require(len(self.episodes) > 0, f"{where} has no episodes.")
@@ -255,12 +260,16 @@ class Comparison:
     """Fixed clip norms played on the very same runs, to say in hindsight which had been best; they do not compete."""
     noise_multiplier: float | None = None
     """σ of every round of a run that spends the task's ε uniformly, from which the ε of a search is worked out."""
+    population: str = "all"
+    """Whose data the clients hold: all, proxy or target."""
 
     def __post_init__(self) -> None:
         where = "The comparison"
         check_types(self, where)
         if self.judged_by not in JUDGED_BY:
             raise unknown_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
+        if self.population not in POPULATIONS:
+            raise unknown_name(f"{where}: population", self.population, POPULATIONS)
         for name in ("clients", "rounds"):
             value = getattr(self, name)
             require(value >= 1, f"{where}: {name} is {value}, but it must be at least 1.")
@@ -292,6 +301,10 @@ class Comparison:
             if controller.name == name:
                 return controller
         raise unknown_name("controller", name, [c.name for c in self.controllers])
+
+    def tuned_here(self, controller: ControllerResult) -> bool:
+        """Whether the controller was trained or tuned on samples of the clients that are compared on."""
+        return bool(controller.tuned_population) and share_samples(controller.tuned_population, self.population)
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""

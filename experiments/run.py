@@ -10,14 +10,16 @@ from typing import Any
 import tyro
 
 from envs import EnvCore, make_core
+from envs.tasks import default_federation
 from experiments.contenders import make_contenders
 from experiments.episodes import Contender, RowProgress, decisions, episode_of
 from experiments.ledger_file import record_of, write_record
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
-from experiments.tensorboard import RoundWriter
+from experiments.tensorboard import Parameter, RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
+from fl_core.data.populations import share_samples
 from fl_core.errors import require_count
 from fl_core.files import spelled_out, write_json
 from fl_core.rounds import find_figure
@@ -39,9 +41,11 @@ class RunCommand:
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched first."""
+    train_on: str = "proxy"
+    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
     runs: Path = Path("runs")
     """Folder that receives the run's folder."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> None:
@@ -49,7 +53,7 @@ class RunCommand:
         require_count("seed", self.seed, least=0)
         require_count("search_instances", self.search_instances)
         settings = {"task": self.task, **asdict(self.federation)}
-        (contender,) = make_contenders([self.controller], settings, self.search_instances)
+        (contender,) = make_contenders([self.controller], settings, self.search_instances, self.train_on)
         core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
         core.reset([0], [RunSettings(seed=self.seed)])
         folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
@@ -60,7 +64,9 @@ class RunCommand:
                 record.play(progress)
             finally:
                 record.save("complete" if core.finished.all() else "interrupted")
-            writer.hparams(hyperparameters(core, contender.name, self.seed), final_metrics(core, 0))
+            writer.hparams(
+                hyperparameters(core, contender.name, self.seed, contender.tuned_population), final_metrics(core, 0)
+            )
         print_summary(core, contender, folder)
 
 
@@ -125,13 +131,16 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "signals": contender.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
         "figure_classes": {name: find_figure(name).signal_class for name in figures},
+        "population": config.population,
         "search_rounds": contender.search_rounds,
         "training_rounds": contender.training_rounds,
+        "tuned_on": contender.tuned_on,
+        "tuned_population": contender.tuned_population,
         **spelled_out(numbers),
     }
 
 
-def hyperparameters(core: EnvCore, controller: str, seed: int) -> dict[str, str | float | int | bool]:
+def hyperparameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, Parameter]:
     """What TensorBoard's HParams page lists of a run; every run has the same names, or the page drops some."""
     config = core.federation.config
     return {
@@ -143,6 +152,8 @@ def hyperparameters(core: EnvCore, controller: str, seed: int) -> dict[str, str 
         "rounds": config.rounds,
         "clients": config.clients,
         "sampling rate": config.sampling_rate,
+        "population": config.population,
+        "trained on": trained_on or "nothing",
         "seed": seed,
     }
 
@@ -168,7 +179,21 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
         print("  epsilon            0: nothing leaves the clients")
     else:
         print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
+    if contender.tuned_population:
+        print(*(f"  {line}" for line in _tuning_lines(contender, config.population)), sep="\n")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"
     )
+
+
+def _tuning_lines(contender: Contender, population: str) -> list[str]:
+    """Which clients trained or tuned a controller, and whether epsilon leaves out what that told about them."""
+    rounds = contender.training_rounds + contender.search_rounds
+    lines = [f"controller         {contender.tuned_on}: {rounds:,} rounds"]
+    if share_samples(contender.tuned_population, population):
+        lines.append(
+            f"not in epsilon     these rounds: they are releases about {contender.tuned_population} clients, and this "
+            f"run protects {population} clients"
+        )
+    return lines

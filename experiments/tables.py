@@ -9,8 +9,8 @@ from experiments.resampling import Scores
 from experiments.results import Comparison, ControllerResult, Episode
 from experiments.statistics import default_baseline
 
-_SHARED = ("task", "method", "dataset", "clients")
-_OWN = ("label", "signals", "training_rounds", "search_rounds")
+_SHARED = ("task", "method", "dataset", "population", "clients")
+_OWN = ("label", "signals", "training_rounds", "search_rounds", "tuned_on", "tuned_population")
 _WHICH = ("signal_classes", "instance", "training", "seed")
 _MEASURED = ("global_accuracy", "personal_accuracy", "epsilon_spent", "epsilon_pld", "rounds", "diverged")
 

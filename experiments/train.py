@@ -11,10 +11,15 @@ import tyro
 from agents.config import TrainingConfig
 from agents.training import TrainingResult, resume, train
 from envs.core import EnvSpec, make_core
-from envs.tasks import find_task
+from envs.tasks import default_federation, find_task
 from experiments.runfolder import make_run_folder, write_yaml
 from fl_core.config import FederationConfig
+from fl_core.data.populations import POPULATIONS
+from fl_core.errors import require, unknown_name
 from fl_core.files import write_json
+
+_NOT_COMPARED = ("executor", "device", "memory_limit_mib", "data_root", "population")
+"""Settings of a training that its comparison does not take over: it is judged on other clients, maybe elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,14 @@ class TrainCommand:
     """Communication rounds per decision."""
     runs: Path = Path("runs")
     """Folder that receives the training's folder."""
+    train_on: str = "proxy"
+    """Clients whose runs it learns from and is validated on: proxy, or, at a cost in privacy that no epsilon contains,
+    target or all."""
     resume: Path | None = None
     """Folder of an interrupted training to continue; every other option is taken from it."""
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
     """How the agent learns."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> None:
@@ -54,9 +62,17 @@ class TrainCommand:
         print(f"To compare it: {compare_command(result, folder)}")
 
     def settings(self) -> dict[str, object]:
-        """The environment's settings."""
+        """The environment's settings.
+
+        Raises:
+            InputError: a population is unknown, or asked for by the option that a training does not follow.
+        """
+        if self.train_on not in POPULATIONS:
+            raise unknown_name("train_on", self.train_on, POPULATIONS)
+        own, usual = self.federation.population, find_task(self.task).federation.population
+        require(own == usual, f"population is '{own}', but a training takes its clients from train_on; set that.")
         spec = EnvSpec(self.task, self.knobs, self.signals, self.reward, self.decision_rounds)
-        return {**asdict(spec), **asdict(self.federation)}
+        return {**asdict(spec), **asdict(self.federation), "population": self.train_on}
 
     def new_folder(self) -> Path:
         """A folder for the training, with its configuration."""
@@ -72,7 +88,7 @@ def compare_command(result: TrainingResult, folder: Path) -> str:
     changes: list[str] = []
     for name, value in asdict(find_task(task).federation).items():
         chosen = blueprint.settings.get(name, value)
-        if chosen != value and name not in ("executor", "device", "memory_limit_mib", "data_root"):
+        if chosen != value and name not in _NOT_COMPARED:
             changes += [f"--{name.replace('_', '-')}", str(chosen)]
     controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]
     return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
@@ -86,6 +102,7 @@ def finish(result: TrainingResult, folder: Path) -> None:
         "validation_accuracy": result.best_score,
         "validation_accuracy_untrained": result.initial_score,
         "best_update": result.best_update,
+        "population": result.controller.population,
         "rounds": cost,
         "parallel": result.parallel,
         "executor": result.executor,
@@ -95,7 +112,7 @@ def finish(result: TrainingResult, folder: Path) -> None:
     write_json(folder / "summary.json", summary)
     print(
         f"Validation accuracy {result.best_score:.1%} (untrained {result.initial_score:.1%}), best after update "
-        f"{result.best_update} of {len(result.history) - 1}; {sum(cost.values()):,} federated rounds in "
-        f"{result.seconds:.0f} s."
+        f"{result.best_update} of {len(result.history) - 1}; {sum(cost.values()):,} federated rounds of "
+        f"{result.controller.population} clients in {result.seconds:.0f} s."
     )
     print(f"Controller: {result.folder}")

@@ -26,12 +26,14 @@ class TunedClip:
         scores: mean final accuracy of every value tried.
         rounds: federated rounds that the search ran.
         instances: training instances each value was tried on.
+        population: whose data their clients hold.
     """
 
     clip_norm: float
     scores: dict[float, float]
     rounds: int
     instances: int
+    population: str = "proxy"
 
     @property
     def is_interior(self) -> bool:
@@ -56,14 +58,16 @@ def search_rounds(rounds: int, instances: int) -> int:
     return (COARSE_VALUES + len(FINE_STEPS)) * instances * rounds
 
 
-def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress) -> TunedClip:
+def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress, population: str = "proxy") -> TunedClip:
     """Search the clip norm with the best mean final accuracy on training instances: a log grid, then around its best.
 
     Args:
-        settings: the environment.
+        settings: the environment; its own population is not used.
         instances: training instances that each value is tried on.
         progress: told of every round done.
+        population: whose data the clients of those instances hold.
     """
+    settings = {**settings, "instances": "train", "population": population}
     seeds = instance_seeds("train", instances)
     probe = make_core(1, **_environment(settings))
     knob = probe.knobs[0]
@@ -76,7 +80,7 @@ def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress) -
     values = knob.decode(everything)
     table = dict(sorted(zip(values.tolist(), all_scores.tolist(), strict=True)))
     rounds = len(everything) * len(seeds) * probe.task.federation.rounds
-    return TunedClip(float(values[int(np.argmax(all_scores))]), table, rounds, instances)
+    return TunedClip(float(values[int(np.argmax(all_scores))]), table, rounds, instances, population)
 
 
 def _environment(settings: Settings) -> dict[str, object]:

@@ -47,7 +47,7 @@ def verdict(comparison: Comparison, baseline_name: str | None = None) -> str:
         parts = [*_winner(comparison, equal), *_learned(rows, baseline), *training_words(rows), *parts]
     else:
         parts.insert(0, "No controller kept to the ε target, so nothing can be compared.")
-    return " ".join([*parts, *_cost(rows), *_diverged(rows)])
+    return " ".join([*parts, *_cost(rows), *_tuned_here(comparison), *_diverged(rows)])
 
 
 def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
@@ -126,6 +126,19 @@ def _cost(rows: list[Row]) -> list[str]:
         if count
     ]
     return [f"Rounds spent beforehand: {', '.join(costs)}; none for the others."] if costs else []
+
+
+def _tuned_here(comparison: Comparison) -> list[str]:
+    """Which controllers have met the clients they are judged on."""
+    tuned = [controller for controller in comparison.controllers if comparison.tuned_here(controller)]
+    if not tuned:
+        return []
+    populations = " and ".join(dict.fromkeys(controller.tuned_population for controller in tuned))
+    rounds = sum(controller.training_rounds + controller.search_rounds for controller in tuned)
+    return [
+        f"Trained or tuned on {populations} clients, compared on {comparison.population} clients: "
+        f"{', '.join(controller.label for controller in tuned)}; ε does not contain these {rounds:,} rounds."
+    ]
 
 
 def _diverged(rows: list[Row]) -> list[str]:

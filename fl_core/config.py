@@ -11,6 +11,7 @@ import torch
 
 from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
+from fl_core.data.populations import POPULATIONS
 from fl_core.errors import InputError, require, require_count, unknown_name
 from fl_core.executors import EXECUTORS
 from fl_core.networks import GROUP_NORM_SUFFIX, MODELS
@@ -54,6 +55,9 @@ class FederationConfig:
     partition: str = "shards(3)"
     """How the samples are spread over the clients: iid, dirichlet(alpha), shards(s), classes(s), label_skew(fraction)
     or natural."""
+    population: str = "all"
+    """Whose data the clients hold: all, or one of two halves of the dataset without a common sample: proxy (controllers
+    are trained and tuned on it) or target (privacy is promised to it)."""
     test_fraction: float = 0.2
     """Share of each client's samples held out to test its personal model, in (0, 0.5]."""
     sampling: str = "poisson"
@@ -287,6 +291,7 @@ _NAMES: tuple[tuple[str, Iterable[str]], ...] = (
     ("model", MODELS),
     ("sampling", SAMPLINGS),
     ("placement", PLACEMENTS),
+    ("population", POPULATIONS),
     ("executor", EXECUTORS),
     ("guarantee", GUARANTEES),
     ("evaluation", EVALUATIONS),

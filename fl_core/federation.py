@@ -21,7 +21,7 @@ from fl_core.cohort import draw_cohort
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import load_dataset
-from fl_core.errors import require, require_count
+from fl_core.errors import InputError, require, require_count
 from fl_core.evaluation import Evaluation
 from fl_core.executors import Executor, Images, LocalWork
 from fl_core.information import fisher_information
@@ -66,7 +66,7 @@ class Federation:
         self.recipe = config.recipe()
         self.device = config.resolve_device()
         keep_freed_memory()
-        self._dataset = load_dataset(config.dataset, config.data_root or None, self.device)
+        self._dataset = load_dataset(config.dataset, config.data_root or None, self.device, config.population)
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
@@ -118,10 +118,20 @@ class Federation:
         config.check_epsilon(epsilon)
         if math.isinf(config.epsilon) and math.isfinite(epsilon):
             config.warn_of_delta()  # the configuration itself promised nothing and so was not warned of
+        return Charging.prepare(config, self.recipe, epsilon), self._client_index(settings)
+
+    def _client_index(self, settings: RunSettings) -> ClientIndex:
+        """Who holds what in a run."""
+        config = self.config
         partition = config.partition if settings.partition is None else settings.partition
         labels, groups = self._dataset.train_labels, self._dataset.train_groups
-        index = client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
-        return Charging.prepare(config, self.recipe, epsilon), index
+        try:
+            return client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
+        except InputError as error:
+            if config.population == "all":
+                raise
+            sentence = str(error).rstrip(".")
+            raise InputError(f"{sentence} (population {config.population} is half of the dataset).") from error
 
     def _initial_run_state(self, server: Tensor) -> dict[str, Tensor]:
         recipe = self.recipe

@@ -13,11 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
+from fl_core.data.populations import POPULATIONS, population_groups, population_members
 from fl_core.data.samples import NotObtained, Samples
 from fl_core.errors import InputError, require, unknown_name
 
@@ -42,6 +45,8 @@ class Dataset:
     """Value of a white pixel; models are fed image / scale."""
     train_groups: Tensor | None = None
     """int64 [n]: the natural client (writer) of each training sample, or None."""
+    test_groups: Tensor | None = None
+    """int64 [m]: the natural client of each pooled test sample, numbered as in `train_groups`, or None."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -58,7 +63,40 @@ class Dataset:
             test_images=self.test_images.to(device),
             test_labels=self.test_labels.to(device),
             train_groups=None if self.train_groups is None else self.train_groups.to(device),
+            test_groups=None if self.test_groups is None else self.test_groups.to(device),
         )
+
+    def members(self, population: str) -> Dataset:
+        """The training and test samples of a population; a natural client is wholly in one half or the other.
+
+        Raises:
+            InputError: the population is unknown, or the dataset is too small for halves.
+        """
+        if population not in POPULATIONS:
+            raise unknown_name("population", population, POPULATIONS)
+        if population == "all":
+            return self
+        train, test = (torch.from_numpy(part).to(self.train_labels.device) for part in self._parts(population))
+        empty = not len(train) or not len(test)
+        require(not empty, f"population is '{population}', but dataset '{self.name}' is too small to be halved.")
+        return replace(
+            self,
+            train_images=self.train_images[train],
+            train_labels=self.train_labels[train],
+            test_images=self.test_images[test],
+            test_labels=self.test_labels[test],
+            train_groups=None if self.train_groups is None else self.train_groups[train],
+            test_groups=None if self.test_groups is None else self.test_groups[test],
+        )
+
+    def _parts(self, population: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of a population's training and test samples."""
+        train, test = (labels.numpy(force=True) for labels in (self.train_labels, self.test_labels))
+        if self.train_groups is None or self.test_groups is None:
+            return population_members(train, population), population_members(test, population)
+        train, test = (groups.numpy(force=True) for groups in (self.train_groups, self.test_groups))
+        chosen = population_groups(np.concatenate([train, test]), population)
+        return np.flatnonzero(np.isin(train, chosen)), np.flatnonzero(np.isin(test, chosen))
 
 
 @dataclass(frozen=True)
@@ -196,16 +234,19 @@ def dataset_available(name: str, root: str | Path | None = None) -> bool:
     return dataset_entry(name).present(data_root(root))
 
 
-def load_dataset(name: str, root: str | Path | None = None, device: torch.device | str = "cpu") -> Dataset:
-    """A dataset, loaded once per process for each (name, root, device).
+def load_dataset(
+    name: str, root: str | Path | None = None, device: torch.device | str = "cpu", population: str = "all"
+) -> Dataset:
+    """A dataset, loaded once per process for each (name, root, device), or a population's part of it.
 
     Args:
         name: one of `DATASETS`.
         root: where its files are, or are downloaded to; see `data_root`.
         device: where its tensors go.
+        population: one of `fl_core.data.populations.POPULATIONS`.
 
     Raises:
-        InputError: the name or device is unknown, a file is damaged, or the dataset is missing and cannot be
+        InputError: a name or the device is unknown, a file is damaged, or the dataset is missing and cannot be
             downloaded.
     """
     dataset_entry(name)
@@ -214,7 +255,12 @@ def load_dataset(name: str, root: str | Path | None = None, device: torch.device
     except RuntimeError as error:
         raise InputError(f"device is '{device}', but it must be a torch device such as cpu or cuda.") from error
     require(where.type != "cuda" or torch.cuda.is_available(), f"device is '{device}', but torch finds no CUDA device.")
-    return _load(name, data_root(root).absolute(), where)
+    return _members(_load(name, data_root(root).absolute(), where), population)
+
+
+@lru_cache(maxsize=16)
+def _members(dataset: Dataset, population: str) -> Dataset:
+    return dataset.members(population)
 
 
 @lru_cache(maxsize=16)

@@ -25,6 +25,8 @@ def femnist_present(root: Path) -> bool:
 def load_femnist(root: Path, classes: int) -> Samples:
     """Read root/femnist/{train,test}/*.json whole; writers, in alphabetical order, are the groups.
 
+    Those who are in the test files alone, as with LEAF's `-t user`, are numbered after the others.
+
     Source: Caldas et al. 2018, "LEAF: A Benchmark for Federated Settings".
 
     Raises:
@@ -34,20 +36,26 @@ def load_femnist(root: Path, classes: int) -> Samples:
     if not femnist_present(root):
         raise NotObtained(f"its folders '{FOLDER}/train' and '{FOLDER}/test' do not both hold JSON files")
     train, test = (_read_part(root, part, classes) for part in ("train", "test"))
-    groups = np.repeat(np.arange(len(train)), [len(labels) for _, labels in train])
+    number = {name: position for position, name in enumerate([*train, *(name for name in test if name not in train)])}
     path = root / FOLDER
     return Samples(
         *checked(*_stack(train), classes, path / "train"),
         *checked(*_stack(test), classes, path / "test"),
-        train_groups=torch.from_numpy(groups),
+        *(_groups(part, number) for part in (train, test)),
     )
+
+
+def _groups(writers: dict[str, Writer], number: dict[str, int]) -> torch.Tensor:
+    """int64 [n], the number of the writer of each sample."""
+    numbers = [np.full(len(labels), number[name], dtype=np.int64) for name, (_, labels) in writers.items()]
+    return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *numbers]))
 
 
 def _json_files(root: Path, part: str) -> list[Path]:
     return sorted((root / FOLDER / part).glob("*.json"))
 
 
-def _read_part(root: Path, part: str, classes: int) -> list[Writer]:
+def _read_part(root: Path, part: str, classes: int) -> dict[str, Writer]:
     """The writers of all files of one folder, sorted by name."""
     writers: dict[str, Writer] = {}
     for path in _json_files(root, part):
@@ -55,7 +63,7 @@ def _read_part(root: Path, part: str, classes: int) -> list[Writer]:
             if name in writers:
                 raise unusable(path, f"writer '{name}' is in another file too")
             writers[name] = writer
-    return [writers[name] for name in sorted(writers)]
+    return dict(sorted(writers.items()))
 
 
 def _read_file(path: Path, classes: int) -> dict[str, Writer]:
@@ -81,8 +89,8 @@ def _writer(data: Any, count: Any, classes: int) -> Writer:
     return np.rint(x * 255).astype(np.uint8), y.astype(np.int64)
 
 
-def _stack(writers: list[Writer]) -> tuple[torch.Tensor, torch.Tensor]:
+def _stack(writers: dict[str, Writer]) -> tuple[torch.Tensor, torch.Tensor]:
     """Images uint8 [n, 1, 28, 28] and labels int64 [n] of all writers."""
-    images = np.concatenate([np.empty((0, SIDE * SIDE), np.uint8), *(images for images, _ in writers)])
-    labels = np.concatenate([np.empty(0, np.int64), *(labels for _, labels in writers)])
+    images = np.concatenate([np.empty((0, SIDE * SIDE), np.uint8), *(images for images, _ in writers.values())])
+    labels = np.concatenate([np.empty(0, np.int64), *(labels for _, labels in writers.values())])
     return torch.from_numpy(images.reshape(-1, 1, SIDE, SIDE)), torch.from_numpy(labels)

@@ -18,8 +18,8 @@ from fl_core.errors import InputError
 class Samples:
     """The training and the pooled test samples of a dataset, on the CPU.
 
-    Images are uint8 [n, channels, height, width], labels int64 [n] in 0..classes-1; `train_groups` (int64 [n]) names
-    the natural client, the writer, of each training sample.
+    Images are uint8 [n, channels, height, width], labels int64 [n] in 0..classes-1; `train_groups` and `test_groups`
+    (int64 [n]) number the natural client, the writer, of each sample.
     """
 
     train_images: Tensor
@@ -27,6 +27,7 @@ class Samples:
     test_images: Tensor
     test_labels: Tensor
     train_groups: Tensor | None = None
+    test_groups: Tensor | None = None
 
 
 class NotObtained(Exception):

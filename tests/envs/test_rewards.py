@@ -37,7 +37,7 @@ def test_advantage_of_the_default_clip_norm_is_zero(settings: dict[str, Any]) ->
 def test_advantage_is_ten_times_the_gain_over_the_default_clip_norm() -> None:
     advantage, final = make_env(reward="advantage"), make_env(reward="final-accuracy")
     default = final.knobs[0].encode(final.knobs[0].default)
-    options = {"epsilon": 20.0, "learning_rate": 0.2}  # the reference plays the same instance
+    options = {"epsilon": 40.0, "learning_rate": 0.4}  # the reference plays the same instance
     reference = play(final, np.full((5, 1), default), **options)[-1][1]
     reached = play(final, ACTIONS, **options)[-1][1]
     assert play(advantage, ACTIONS, **options)[-1][1] == pytest.approx(10 * (reached - reference), abs=1e-5)

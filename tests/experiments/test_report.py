@@ -157,7 +157,7 @@ def test_the_header_says_what_a_sceptic_asks() -> None:
             "1 min 1 s",
             "dpilot compare --task digits",
             "The server is trusted",
-            "done on private clients, they would cost privacy themselves",
+            "done on private clients, they cost privacy themselves",
             "were released with noise and paid for",
             "not corrected for the number of controllers",
         ):

@@ -33,6 +33,8 @@ def test_writers_are_groups_in_alphabetical_order(root: Path) -> None:
         assert np.array_equal(data.train_images[rows, 0].numpy(), WRITERS[name][0])
         assert data.train_labels[rows].tolist() == WRITERS[name][1].tolist()
     assert np.array_equal(data.test_images[:, 0].numpy(), TEST_WRITERS["f0"][0])
+    assert data.test_groups is not None
+    assert data.test_groups.tolist() == [0] * 2
     assert (data.classes, data.shape) == (62, (1, 28, 28))
 
 
