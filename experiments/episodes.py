@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from envs import EnvCore, make_core
 from experiments.results import EVALUATED, Episode
 from fl_core.config import FederationConfig, RunSettings
+from fl_core.data.populations import share_samples
 
 Settings = Mapping[str, Any]
 """Keyword arguments of an environment: the task, replaced settings, and what a controller needs to see and set."""
@@ -72,6 +73,15 @@ class Contender:
     signals: str = field(default="public")
     reads: tuple[str, ...] = ()
 
+    def tuning(self, population: str) -> str:
+        """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
+        if not self.tuned_population:
+            return ""
+        words = f"{self.tuned_on}: {self.training_rounds + self.search_rounds:,} rounds"
+        if share_samples(self.tuned_population, population):
+            words += f"; epsilon leaves out what they told about the {population} clients of this run"
+        return words
+
 
 def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:
     """How many runs to batch so that the updates of their cohorts stay within 2 GiB.
@@ -92,11 +102,17 @@ def play(
 
     Args:
         contender: the controller.
-        settings: the environment, without the controller's own view.
+        settings: the environment, without the controller's own view; unless it names a population, target clients.
         seeds: instances.
         progress: told of every round done.
     """
-    whole = {**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True}
+    whole = {
+        "instances": "test",
+        **settings,
+        **contender.view,
+        "reward": "final-accuracy",
+        "evaluate_every_round": True,
+    }
     core = make_core(1, **whole)
     rows = rows_at_once(core.task.federation, core.federation.model.size, len(seeds))
     episodes: list[Episode] = []

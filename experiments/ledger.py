@@ -86,6 +86,9 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
     yield from epsilon_lines(record, report, accountants)
     yield "adaptive", report.validity
     yield "uncovered", "; ".join(facts.uncovered) or "nothing"
+    yield "clients", f"{facts.clients:,}, population {facts.population}"
+    if facts.tuning:
+        yield "tuned on", facts.tuning
     yield "controller set", ", ".join(facts.knobs) or "nothing"
     yield "controller saw", ", ".join(f"{name} ({kind})" for name, kind in facts.signals.items()) or "nothing"
 

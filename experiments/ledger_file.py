@@ -37,6 +37,8 @@ class RunFacts:
         adaptive: whether the controller chose the noise from what was released. Clip norms do not count: the noise
             scales with them, and its multiplier stays what the schedule says.
         uncovered: what was given away without noise.
+        population: whose data the clients hold.
+        tuning: what training and tuning the controller took, in words; "" for none.
     """
 
     task: str
@@ -58,6 +60,8 @@ class RunFacts:
     signals: Mapping[str, str]
     adaptive: bool
     uncovered: tuple[str, ...]
+    population: str = "all"
+    tuning: str = ""
 
     @property
     def noise_in_advance(self) -> bool:
@@ -71,7 +75,9 @@ def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
     return config.recipe().uncovered(config.placement, cohort_varies)
 
 
-def facts_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> RunFacts:
+def facts_of(
+    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+) -> RunFacts:
     """The facts of a run as it stands.
 
     Args:
@@ -79,6 +85,7 @@ def facts_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str]
         row: which of its runs.
         controller: its spec.
         reads: features that the controller depends on; None takes all that it is shown.
+        tuning: what training and tuning the controller took, in words.
     """
     federation, config = core.federation, core.federation.config
     classes = {feature.name: feature.signal_class for feature in core.features}
@@ -107,6 +114,8 @@ def facts_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str]
         signals=signals,
         adaptive=any(knob in NOISE_KNOBS for knob in knobs) and not all(map(is_schedule_feature, signals)),
         uncovered=uncovered,
+        population=config.population,
+        tuning=tuning,
     )
 
 
@@ -133,9 +142,11 @@ class RunRecord:
         return self.books.budget
 
 
-def record_of(core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None) -> RunRecord:
+def record_of(
+    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+) -> RunRecord:
     """The record of a run as it stands; arguments as in `facts_of`."""
-    return RunRecord(facts_of(core, row, controller, reads), core.federation.charging.books[row])
+    return RunRecord(facts_of(core, row, controller, reads, tuning), core.federation.charging.books[row])
 
 
 def write_record(folder: Path, record: RunRecord) -> None:

@@ -19,7 +19,6 @@ from experiments.progress import rounds_bar
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
 from experiments.tensorboard import Parameter, RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
-from fl_core.data.populations import share_samples
 from fl_core.errors import require_count
 from fl_core.files import spelled_out, write_json
 from fl_core.rounds import find_figure
@@ -97,7 +96,8 @@ class _Record:
         """Write rounds, ledger and summary as they stand."""
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
         write_csv(self._folder / "rounds.csv", rows)
-        write_record(self._folder, record_of(self._core, 0, self._contender.name, self._contender.reads))
+        tuning = self._contender.tuning(self._core.federation.config.population)
+        write_record(self._folder, record_of(self._core, 0, self._contender.name, self._contender.reads, tuning))
         write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
 
 
@@ -180,20 +180,8 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     else:
         print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
     if contender.tuned_population:
-        print(*(f"  {line}" for line in _tuning_lines(contender, config.population)), sep="\n")
+        print(f"  tuned on           {contender.tuning(config.population)}")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"
     )
-
-
-def _tuning_lines(contender: Contender, population: str) -> list[str]:
-    """Which clients trained or tuned a controller, and whether epsilon leaves out what that told about them."""
-    rounds = contender.training_rounds + contender.search_rounds
-    lines = [f"controller         {contender.tuned_on}: {rounds:,} rounds"]
-    if share_samples(contender.tuned_population, population):
-        lines.append(
-            f"not in epsilon     these rounds: they are releases about {contender.tuned_population} clients, and this "
-            f"run protects {population} clients"
-        )
-    return lines

@@ -68,7 +68,12 @@ def test_a_run_searches_on_proxies_and_says_what_it_searched_on(
     assert (summary["population"], summary["tuned_population"]) == ("target", search)
     assert f"training instance of {search} clients" in summary["tuned_on"]
     assert f"training instance of {search} clients: 26 rounds" in printed.out
-    assert ("not in epsilon" in printed.out) is (search == "target")
+    assert ("epsilon leaves out what they told about the target clients" in printed.out) is (search == "target")
+    assert main(["ledger", str(_only(folder))]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "population target" in shown
+    assert f"training instance of {search} clients: 26 rounds" in shown
+    assert ("leaves out" in shown) is (search == "target")
     assert ("epsilon does not contain" in printed.err) is (search == "target")
 
 
@@ -77,7 +82,7 @@ def test_a_run_without_search_says_nothing_of_tuning(
 ) -> None:
     assert main(["run", "--controller", "fixed", *SMALL]) == 0
     assert met == ["target"]
-    assert "not in epsilon" not in capsys.readouterr().out
+    assert "tuned on" not in capsys.readouterr().out
     assert json.loads((_only(folder) / "summary.json").read_text())["tuned_population"] == ""
 
 
