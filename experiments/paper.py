@@ -67,10 +67,12 @@ class PaperCommand:
         chosen = select(table, everything, self._blocks(table), self.methods, self.cells)
         folder = self.folder or self.runs / self._folder_name()
         _announce(table, chosen, folder)
-        whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)  # with what earlier commands have run
+        shown = {cell.block for cell in chosen}
+        # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
+        whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)
+        whole = [cell for cell in whole if cell.block in shown or not cell.substitute_for]
         run_cells(chosen, folder, self.curves, self.jobs, lambda: _write(table, whole, folder))
         results = _write(table, whole, folder)
-        shown = {cell.block for cell in chosen}
         print_sheets([result for result in results if result.block.name in shown])
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
 

@@ -150,6 +150,8 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
     found = []
     for block in table.blocks.values():
         own = [cell for cell in cells if cell.block == block.name]
+        if not own:
+            continue
         numbers = []
         for place in dict.fromkeys((cell.row, cell.column, cell.guarantee) for cell in own):
             paths = [one.path(folder) for one in own if (one.row, one.column, one.guarantee) == place]

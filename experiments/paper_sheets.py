@@ -61,10 +61,11 @@ def _accuracy(result: BlockResult) -> Sheet:
     """Printed numbers, and ours below them."""
     block, rows = result.block, []
     for row in block.rows:
-        printed = [_fixed(block.number(row, column)) for column in block.columns]
-        rows.append((row, PRINTED, *printed))
+        lines = {PRINTED: [_fixed(block.number(row, column)) for column in block.columns]}
         for guarantee in result.guarantees:
-            rows.append(("", guarantee, *(_ours(result, row, column, guarantee) for column in block.columns)))
+            lines[guarantee] = [_ours(result, row, column, guarantee) for column in block.columns]
+        known = {name: cells for name, cells in lines.items() if set(cells) != {DASH}}
+        rows += [("" if number else row, name, *cells) for number, (name, cells) in enumerate(known.items())]
     seeds = sorted({number.seeds for number in result.numbers})
     words = f"ours: mean of {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
     remarks = [words + (", ± standard deviation" if seeds[-1] > 1 else "")]
