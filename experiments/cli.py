@@ -25,6 +25,7 @@ COMMANDS = {
     "train": "train a controller: ppo, sac, td3, recurrent-ppo or tqc",
     "compare": "controllers on held-out instances at the same epsilon",
     "ledger": "the privacy of a run: what was released, what it cost, and which epsilon holds",
+    "audit": "attacks on the real rounds of a method, against what it claims",
     "paper": "a paper's table, run and set beside its printed numbers",
     "list": "what there is to choose from: tasks, methods, controllers, algorithms and the rest",
 }
@@ -36,6 +37,7 @@ _CLASSES = {
     "train": "experiments.train:TrainCommand",
     "compare": "experiments.compare:CompareCommand",
     "ledger": "experiments.ledger:LedgerCommand",
+    "audit": "experiments.audit:AuditCommand",
     "paper": "experiments.paper:PaperCommand",
     "list": "experiments.catalogs:ListCommand",
 }

@@ -17,7 +17,7 @@ from torch.func import vmap
 
 from fl_core import saved_state
 from fl_core.charging import Books, Charging
-from fl_core.cohort import draw_cohort
+from fl_core.cohort import Cohort, draw_cohort
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import load_dataset
@@ -223,6 +223,10 @@ class Federation:
             figures |= self._evaluate()
         return RoundReport(_to_host(figures, ran), ran, refused)
 
+    def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
+        """The clients of the next round of the runs that take part `[runs]`, but for those out `[runs, clients]`."""
+        return draw_cohort(self.config, self.seeds, self.rounds, ran, self.device, out)
+
     def knob_values(self, plan: RoundPlan) -> dict[str, Tensor]:
         """Values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`)."""
         values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in (self._defaults[0] or {})}
@@ -306,7 +310,7 @@ class Federation:
         """
         ran = np.zeros(self.runs, dtype=bool)
         ran[row] = True
-        cohort = draw_cohort(self.config, self.seeds, self.rounds, ran, self.device)
+        cohort = self.draw_cohort(ran)
         samples = self.tables.train_count[cohort.run, cohort.client].to(torch.float32)
         uploaded = weights = None
         if "personal" in self.clients:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fl_core.charging import RISK, UPDATE
-from fl_core.cohort import draw_cohort
 from fl_core.executors import LocalWork
 from fl_core.information import jacobian_risk
 from fl_core.privacy.mechanism import noise_std, noised_mean
@@ -58,7 +57,7 @@ class Round:
         self.knobs = federation.knob_values(plan)
         shares = federation.charging.client_shares()
         out = None if shares is None else shares == 0
-        self.cohort = draw_cohort(self.config, federation.seeds, federation.rounds, ran, self.device, out)
+        self.cohort = federation.draw_cohort(ran, out)
         self._client_shares = None if shares is None else self._shares(shares)
         self._participants = torch.from_numpy(self.cohort.sizes.astype(np.float32)).to(self.device)
 

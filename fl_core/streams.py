@@ -11,7 +11,10 @@ import zlib
 import numpy as np
 import torch
 
-STREAMS = ("init", "partition", "cohort", "minibatch", "noise", "telemetry", "evaluation", "mask", "risk", "population")
+STREAMS = (
+    *("init", "partition", "cohort", "minibatch", "noise", "telemetry", "evaluation", "mask", "risk"),
+    *("population", "audit"),
+)
 
 
 def stream_seed(seed: int, stream: str, round_index: int = 0) -> int:

@@ -21,7 +21,7 @@ from tests.envs.conftest import PLAIN, make_env, play, random_actions
 def recorded_draws() -> Iterator[dict[str, list[Any]]]:
     """Cohorts, minibatches and noise that a federation draws, in order."""
     draws: dict[str, list[Any]] = {"cohort": [], "batches": [], "noise": []}
-    draw_cohort, draw_batches = fl_core.round.draw_cohort, fl_core.federation.draw_batches
+    draw_cohort, draw_batches = fl_core.federation.draw_cohort, fl_core.federation.draw_batches
     draw_noise = Round._draw
 
     def cohort(*args: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ def recorded_draws() -> Iterator[dict[str, list[Any]]]:
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fl_core.round, "draw_cohort", cohort)
+        patch.setattr(fl_core.federation, "draw_cohort", cohort)
         patch.setattr(fl_core.federation, "draw_batches", batches)
         patch.setattr(Round, "_draw", noise)
         yield draws

@@ -1,0 +1,251 @@
+"""Canaries: clients with secret random directions, each in or out by a fair coin, looked for in what is released.
+
+A canary i uploads a vector far longer than C, so that after the clip its claimed contribution is v_i. Its score is the
+matched filter Σ_t <v_i, y_t − known>/s_t², s the claimed std of the noise, scaled so that by the claim an excluded
+canary has N(0, 1) and an included one N(μ_i, 1), where μ_i² = Σ_t |v_i/s_t|²: for the Gaussian mechanism Σ_t 1/σ_t²
+over the rounds that it took part in. Known are the contributions of all other canaries: an attacker who knows everybody
+but one is the one that the privacy claim is about. (Andrew et al., "One-shot empirical privacy estimation for federated
+learning", 2024, use such canaries; Steinke et al. 2023 the coins.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from fl_core.audit.bounds import (
+    CONFIDENCE,
+    Estimate,
+    gaussian_epsilon,
+    one_run_epsilon,
+    signal_estimate,
+    spread_estimate,
+)
+from fl_core.audit.claims import claimed_contributions, claimed_std, claimed_upload_std
+from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
+from fl_core.cohort import Cohort
+from fl_core.config import FederationConfig
+from fl_core.errors import require
+from fl_core.release import Cohorts, Released
+from fl_core.rounds import RoundPlan
+from fl_core.streams import numpy_generator, torch_generator
+
+LENGTH = 1000.0
+"""Length of a canary's update over C."""
+LEAST_CANARIES = 20
+_TESTS = 3  # signal, noise and differences between clients share the error
+
+
+@dataclass(frozen=True)
+class CanaryScores:
+    """What the canaries showed.
+
+    Attributes:
+        scores: of every canary that took part, by the claim N(0, 1) or N(length, 1).
+        lengths: μ_i, the mean that the claim gives it if it is in.
+        included: the coins.
+        blind: scores that know neither coins nor cohorts, for the one-run bound.
+        mu: claimed μ of a canary that takes part in every round.
+        signal: measured over claimed μ, by the spread that is really there; intervals hold together.
+        spread: of the excluded scores, claimed 1.
+        differs: how many times wider the included canaries' scores spread, where chance does not explain it; else None.
+        one_run: lower bound on ε from the coins alone (Steinke et al. 2023).
+        gaussian: lower bound on ε where scores are normal; None where cohorts are secret.
+        rounds: rounds seen.
+        runs: independent runs that the canaries were spread over.
+        what: what the scores were taken from.
+    """
+
+    scores: NDArray[np.float64]
+    lengths: NDArray[np.float64]
+    included: NDArray[np.bool_]
+    blind: NDArray[np.float64]
+    mu: float
+    signal: Estimate
+    spread: Estimate
+    differs: float | None
+    one_run: float
+    gaussian: float | None
+    rounds: int
+    runs: int
+    what: str
+
+    @property
+    def measured(self) -> Estimate:
+        """μ as it was measured, with its interval."""
+        return Estimate(*(self.mu * value for value in (self.signal.value, self.signal.low, self.signal.high)))
+
+
+def attack_canaries(
+    config: FederationConfig, clip_norm: float, canaries: int, seed: int
+) -> tuple[CanaryScores, StagedFederation]:
+    """Run the federation with canaries for clients, as many runs as it takes to have room for all.
+
+    Returns:
+        What they showed, and the federation with its books.
+
+    Raises:
+        InputError: there are too few canaries.
+    """
+    require(
+        canaries >= LEAST_CANARIES,
+        f"canaries is {canaries}, but it must be a whole number of at least {LEAST_CANARIES}.",
+    )
+    runs = -(-canaries // config.clients)
+    federation = StagedFederation(config, audit_seeds(seed, runs))
+    attack = _Attack(federation, clip_norm, canaries, seed)
+    plan, rounds = RoundPlan.constant(runs, clip_norm), 0
+    while not federation.done.any():
+        report, cohort, cohorts, released = federation.play(plan)
+        if report.refused.any():
+            break
+        attack.score(cohort, cohorts, released)
+        rounds += 1
+    return attack.result(rounds), federation
+
+
+class _Attack:
+    """Canaries of a federation, and what is gathered about each."""
+
+    def __init__(self, federation: StagedFederation, clip_norm: float, canaries: int, seed: int):
+        self._federation = federation
+        config = federation.config
+        self._delta, self._secret = config.delta, config.accounting_rate < 1
+        device, places = federation.device, federation.runs * config.clients
+        ids = torch.full((places,), -1, dtype=torch.int64)
+        ids[:canaries] = torch.arange(canaries)
+        self._ids = ids.view(federation.runs, config.clients).to(device)
+        random = numpy_generator(seed, "audit", 1)
+        self._coins = torch.from_numpy(random.random(canaries) < 0.5).to(device)
+        self._directions = _directions(federation, canaries, seed)
+        federation.shown = (self._ids >= 0) & self._coins[self._ids.clamp_min(0)]
+        federation.moves = lambda run, client: self._moves(clip_norm, run, client)
+        self._sums = {name: torch.zeros(canaries, dtype=torch.float64, device=device) for name in _SUMS}
+        self._precision = torch.zeros(federation.runs, dtype=torch.float64, device=device)
+        self._by_upload = False
+
+    def _moves(self, clip_norm: float, run: Tensor, client: Tensor) -> Tensor:
+        ids = self._ids[run, client]
+        return LENGTH * clip_norm * torch.where((ids >= 0).unsqueeze(-1), self._directions[ids.clamp_min(0)], 0.0)
+
+    def score(self, cohort: Cohort, cohorts: Cohorts, released: Released) -> None:
+        """Add a round to every canary's score."""
+        federation = self._federation
+        self._by_upload = released.uploads is not None and federation.config.placement == "local"
+        precision = cohorts.noise_multiplier.to(torch.float64) ** -2
+        if federation.config.placement == "local" and not self._by_upload:
+            precision = precision / cohorts.participants.clamp_min(1)
+        self._precision += precision
+        std, claimed = claimed_std(federation, cohorts), claimed_contributions(federation, cohorts)
+        if self._by_upload:
+            self._score_uploads(cohort, cohorts, released, claimed)
+            return
+        for run in range(federation.runs):
+            ids = self._ids[run, cohort.client[cohort.run == run]]
+            places = cohort.place[cohort.run == run][ids >= 0]
+            ids = ids[ids >= 0]
+            heard = (released.total[run] / std[run]).to(torch.float64)
+            filters = (claimed[run, places] / std[run]).to(torch.float64)
+            gram = filters @ filters.T
+            lengths = gram.diagonal()
+            others = (gram - torch.diag(lengths)) @ self._coins[ids].to(torch.float64)
+            self._add(ids, filters @ heard, lengths, others)
+            if self._secret:
+                self._score_blind(run, cohorts, heard, std[run])
+
+    def _score_uploads(self, cohort: Cohort, cohorts: Cohorts, released: Released, claimed: Tensor) -> None:
+        """The same for a server that sees every upload by itself."""
+        assert released.uploads is not None
+        std = claimed_upload_std(self._federation, cohorts).expand_as(released.uploads)
+        ids = self._ids[cohort.run, cohort.client]
+        rows = (cohort.run[ids >= 0], cohort.place[ids >= 0])
+        filters = (claimed[rows] / std[rows]).to(torch.float64)
+        heard = (released.uploads[rows] / std[rows]).to(torch.float64)
+        self._add(ids[ids >= 0], (filters * heard).sum(-1), filters.square().sum(-1), torch.zeros(len(filters)))
+
+    def _add(self, ids: Tensor, products: Tensor, lengths: Tensor, others: Tensor) -> None:
+        self._sums["score"].index_add_(0, ids, products - others)
+        self._sums["raw"].index_add_(0, ids, products)
+        self._sums["length"].index_add_(0, ids, lengths)
+
+    def _score_blind(self, run: int, cohorts: Cohorts, heard: Tensor, std: Tensor) -> None:
+        """A score for all canaries of a run, whether they were drawn for this round or not."""
+        ids = self._ids[run][self._ids[run] >= 0]
+        filters = (self._directions[ids] / std).to(torch.float64)
+        self._sums["blind"].index_add_(0, ids, filters @ heard * float(cohorts.clip[run]))
+
+    def result(self, rounds: int) -> CanaryScores:
+        """Scores and estimates."""
+        sums = {name: value.cpu().numpy() for name, value in self._sums.items()}
+        took_part = sums["length"] > 0
+        coins = self._coins.cpu().numpy()
+        blind = sums["blind"] if self._secret else sums["raw"] / np.sqrt(np.maximum(sums["length"], 1e-300))
+        included = coins[took_part]
+        lengths = np.sqrt(sums["length"][took_part])
+        scores = sums["score"][took_part] / lengths
+        require(
+            bool(2 <= included.sum() <= len(included) - 2),
+            f"canaries is {len(coins)}, but of those that took part {included.sum()} are included and "
+            f"{len(included) - included.sum()} are not, which is too few; take more.",
+        )
+        error = (1 - CONFIDENCE) / _TESTS
+        mu = math.sqrt(float(self._precision.mean()))
+        signal = signal_estimate(scores[included], lengths[included], scores[~included], error)
+        return CanaryScores(
+            scores=scores,
+            lengths=lengths,
+            included=included,
+            blind=blind,
+            mu=mu,
+            signal=signal,
+            spread=spread_estimate(scores[~included], error),
+            differs=_difference(scores, lengths, included, error),
+            one_run=one_run_epsilon(blind, coins, self._delta),
+            gaussian=None if self._secret else self._gaussian(scores, lengths, included, mu),
+            rounds=rounds,
+            runs=self._federation.runs,
+            what="single uploads" if self._by_upload else "the released sum",
+        )
+
+    def _gaussian(
+        self, scores: NDArray[np.float64], lengths: NDArray[np.float64], included: NDArray[np.bool_], mu: float
+    ) -> float:
+        alone = signal_estimate(scores[included], lengths[included], scores[~included], 2 * (1 - CONFIDENCE))
+        return gaussian_epsilon(alone.low * mu, self._delta)
+
+
+_SUMS = ("score", "raw", "length", "blind")
+
+
+def _difference(
+    scores: NDArray[np.float64], lengths: NDArray[np.float64], included: NDArray[np.bool_], error: float
+) -> float | None:
+    """Spread of included scores around their common gain over that of excluded ones, where an F test finds it wider."""
+    inside, expected = scores[included], lengths[included]
+    gain = float(inside @ expected / (expected @ expected))
+    ratio = float(np.sum((inside - gain * expected) ** 2) / (len(inside) - 1) / np.mean(scores[~included] ** 2))
+    limit = float(stats.f.isf(error, len(inside) - 1, int((~included).sum())))
+    return math.sqrt(ratio) if ratio > limit else None
+
+
+def _directions(federation: StagedFederation, canaries: int, seed: int) -> Tensor:
+    """Unit vectors `[canaries, size]` on what clients share, long in every layer, orthogonal within a run."""
+    config, model = federation.config, federation.model
+    generator = torch_generator(seed, "audit", 1, federation.device)
+    shared = federation.recipe.personalization.static_mask(model, federation.device)
+    pieces = []
+    for run in range(federation.runs):
+        count = min(config.clients, canaries - run * config.clients)
+        draws = torch.randn(count, model.size, generator=generator, device=federation.device)
+        vectors = saturated(federation, draws if shared is None else draws * shared)
+        if count <= model.size // 2:
+            frame, upper = torch.linalg.qr(vectors.T)
+            vectors = (frame * upper.diagonal().sign()).T
+        pieces.append(vectors)
+    return torch.cat(pieces)

@@ -1,0 +1,186 @@
+"""The noise of rounds in which nobody uploads anything (shared PRIVACY, point 2).
+
+Clients train as in the canary attack, so that masks and risks are what attacked ones are; their uploads are zero where
+they arrive. What is released is then noise, and must have the claimed std in every layer and every coordinate that the
+server receives, and be another one in every round and run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from fl_core.audit.bounds import Estimate, spread_interval
+from fl_core.audit.claims import claimed_std, claimed_upload_std, received
+from fl_core.audit.staging import Moves, StagedFederation, audit_seeds, saturated
+from fl_core.config import FederationConfig
+from fl_core.rounds import RoundPlan
+from fl_core.streams import torch_generator
+
+SAMPLES = 48
+"""Releases that are looked at, over all rounds and runs, at least."""
+MOST_FLOATS = 2**26
+"""Numbers in the clients' tensors, at most, for which further runs are added to make up the samples."""
+COMPARED = 2**14
+"""Coordinates whose noise is compared between rounds, at most."""
+MOST_COMPARED = 160
+"""Releases compared with each other, at most."""
+ERROR = 1e-3
+"""Probability of an alarm on true noise, a third each for layers, coordinates and repetitions."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What the noise was.
+
+    Attributes:
+        layers: per layer, its std over the claimed one.
+        names: of the layers.
+        lowest, highest: std over the claimed one of the coordinates with least and most noise.
+        some_low, some_high: whether those are beyond what chance explains.
+        repeated: whether two releases share noise.
+        correlation: the largest between two releases.
+        samples: releases.
+    """
+
+    layers: tuple[Estimate, ...]
+    names: tuple[str, ...]
+    lowest: float
+    highest: float
+    some_low: bool
+    some_high: bool
+    repeated: bool
+    correlation: float
+    samples: int
+
+    @property
+    def least(self) -> Estimate:
+        """That of the layer with the least noise."""
+        return min(self.layers, key=lambda one: one.value)
+
+    @property
+    def most(self) -> Estimate:
+        """That of the layer with the most."""
+        return max(self.layers, key=lambda one: one.value)
+
+    @property
+    def too_low(self) -> bool:
+        """Whether there is less noise than claimed somewhere."""
+        return self.some_low or any(layer.high < 1 for layer in self.layers)
+
+    @property
+    def too_high(self) -> bool:
+        """Whether there is more noise than claimed somewhere."""
+        return self.some_high or any(layer.low > 1 for layer in self.layers)
+
+
+def attack_noise(config: FederationConfig, clip_norm: float, seed: int) -> Noise:
+    """Measure it over the rounds of as many runs as it takes.
+
+    Args:
+        config: the federation as it is to run.
+        clip_norm: C.
+        seed: of the runs.
+    """
+    federation = StagedFederation(config, audit_seeds(seed, 1))
+    size = federation.model.size
+    runs = max(1, min(-(-SAMPLES // config.rounds), MOST_FLOATS // (config.clients * size)))
+    if runs > 1:
+        federation = StagedFederation(config, audit_seeds(seed, runs))
+    federation.shown[:] = False
+    federation.moves = random_moves(federation, clip_norm, seed)
+    gathered = _Gathered(federation)
+    for _ in range(min(config.rounds, SAMPLES)):
+        report, _, cohorts, released = federation.play(RoundPlan.constant(federation.runs, clip_norm))
+        if report.refused.any():
+            break
+        if released.uploads is not None and config.placement == "local":
+            spread = claimed_upload_std(federation, cohorts)
+            there = cohorts.present.unsqueeze(-1).expand_as(released.uploads)
+            if cohorts.uploaded is not None:
+                there = there & (cohorts.uploaded > 0)
+            gathered.add((released.uploads / spread).flatten(0, 1), there.flatten(0, 1))
+        else:
+            gathered.add(released.total / claimed_std(federation, cohorts), received(federation, cohorts))
+    return gathered.result()
+
+
+def random_moves(federation: StagedFederation, clip_norm: float, seed: int) -> Moves:
+    """Moves of every client in a direction of its own, far longer than C."""
+    size = federation.model.size
+
+    def moves(run: Tensor, client: Tensor) -> Tensor:
+        rows = []
+        for one, other in zip(run.tolist(), client.tolist(), strict=True):
+            stream = torch_generator(seed, "audit", 2 + one * federation.config.clients + other, federation.device)
+            rows.append(torch.randn(size, generator=stream, device=federation.device))
+        return 1000 * clip_norm * saturated(federation, torch.stack(rows))
+
+    return moves
+
+
+class _Gathered:
+    """Squares of standardised noise, by coordinate, and some of it to compare between releases."""
+
+    def __init__(self, federation: StagedFederation):
+        self._model = federation.model
+        size = self._model.size
+        self._squares = torch.zeros(size, dtype=torch.float64, device=federation.device)
+        self._counts = torch.zeros(size, dtype=torch.float64, device=federation.device)
+        self._compared = torch.linspace(0, size - 1, min(COMPARED, size), device=federation.device).long()
+        self._kept: list[Tensor] = []
+        self._samples = 0
+
+    def add(self, noise: Tensor, there: Tensor) -> None:
+        """Releases `[n, size]`, and where something was received `[n, size]`."""
+        some = there.any(-1)
+        noise, there = torch.where(there, noise, 0.0)[some], there[some]
+        self._squares += noise.to(torch.float64).square().sum(0)
+        self._counts += there.sum(0)
+        self._samples += len(noise)
+        room = MOST_COMPARED - sum(len(one) for one in self._kept)
+        self._kept.append(noise[: max(0, room), self._compared])
+
+    def result(self) -> Noise:
+        """Ratios to the claim, and tests of it."""
+        squares, counts = self._squares.cpu().numpy(), self._counts.cpu().numpy()
+        layers = [span for span in self._model.layers if counts[span.slice].sum() > 0]
+        estimates = [
+            spread_interval(squares[span.slice].sum(), counts[span.slice].sum(), ERROR / 3 / len(layers))
+            for span in layers
+        ]
+        seen = counts >= max(1.0, counts.max() / 4)
+        ratios = np.sqrt(squares[seen] / counts[seen])
+        error = ERROR / 6 / int(seen.sum())
+        low = stats.chi2.cdf(squares[seen], counts[seen]).min() < error
+        high = stats.chi2.sf(squares[seen], counts[seen]).min() < error
+        correlation, repeated = _repeats(torch.cat(self._kept).to(torch.float64).cpu().numpy())
+        return Noise(
+            layers=tuple(estimates),
+            names=tuple(span.name for span in layers),
+            lowest=float(ratios.min()),
+            highest=float(ratios.max()),
+            some_low=bool(low),
+            some_high=bool(high),
+            repeated=repeated,
+            correlation=correlation,
+            samples=self._samples,
+        )
+
+
+def _repeats(noise: NDArray[np.float64]) -> tuple[float, bool]:
+    """The largest correlation between two rows, and whether chance explains it."""
+    if len(noise) < 2:
+        return 0.0, False
+    products, scale = noise @ noise.T, np.sqrt((noise**2) @ (noise**2).T)
+    norms = np.linalg.norm(noise, axis=1)
+    pairs = np.triu_indices(len(noise), 1)
+    deviates = np.abs(products[pairs]) / np.maximum(scale[pairs], 1e-300)
+    correlations = np.abs(products[pairs]) / np.maximum(np.outer(norms, norms)[pairs], 1e-300)
+    limit = float(stats.norm.isf(ERROR / 6 / len(pairs[0])))
+    return float(correlations.max()), bool(deviates.max() > limit)
