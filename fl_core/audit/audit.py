@@ -57,7 +57,7 @@ class Audit:
         """Everything that is not as claimed, leaks first."""
         found = [*_of_sensitivity(self.sensitivity), *_of_noise(self.noise), *self._of_canaries()]
         if self.noise.repeated:  # what looks like more noise then is the same one over and over
-            found = [one for one in found if one.leak]
+            found = [one for one in found if one.leak or one.topic == "wide"]
         return tuple(sorted(found, key=lambda one: not one.leak))
 
     def _of_canaries(self) -> list[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from fl_core.privacy.accounting import gdp_epsilon
 
@@ -106,10 +106,10 @@ def refuted_epsilon(canaries: int, guesses: int, right: int, delta: float, error
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
     """Greatest probability of so many right guesses or more against an (ε, δ)-DP mechanism (theorem 5.2)."""
-    binomial = stats.binom(guesses, 1 / (1 + math.exp(-epsilon)))
-    beyond = float(binomial.sf(right - 1))
-    steps = np.arange(1, canaries + 1)
-    alpha = float(np.max((binomial.sf(right - steps - 1) - beyond) / steps))
+    rate, steps = 1 / (1 + math.exp(-epsilon)), np.arange(1, right + 1)
+    beyond = float(special.bdtrc(right - 1, guesses, rate)) if right else 1.0
+    nearly = np.where(steps < right, special.bdtrc(np.maximum(right - steps - 1, 0), guesses, rate), 1.0)
+    alpha = float(np.max((nearly - beyond) / steps, initial=0.0))
     return min(1.0, beyond + 2 * canaries * delta * max(0.0, alpha))
 
 

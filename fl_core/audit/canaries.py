@@ -3,9 +3,9 @@
 A canary i uploads a vector far longer than C, so that after the clip its claimed contribution is v_i. Its score is the
 matched filter Σ_t <v_i, y_t − known>/s_t², s the claimed std of the noise, scaled so that by the claim an excluded
 canary has N(0, 1) and an included one N(μ_i, 1), where μ_i² = Σ_t |v_i/s_t|²: for the Gaussian mechanism Σ_t 1/σ_t²
-over the rounds that it took part in. Known are the contributions of all other canaries: an attacker who knows everybody
-but one is the one that the privacy claim is about. (Andrew et al., "One-shot empirical privacy estimation for federated
-learning", 2024, use such canaries; Steinke et al. 2023 the coins.)
+over the rounds that it took part in. Known are the contributions of all other canaries, up to a factor common to all
+that is fitted: an attacker who knows everybody but one is the one that the privacy claim is about. (Andrew et al.,
+"One-shot empirical privacy estimation for federated learning", 2024, use such canaries; Steinke et al. 2023 the coins.)
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class _Attack:
         self._add(ids[ids >= 0], (filters * heard).sum(-1), filters.square().sum(-1), torch.zeros(len(filters)))
 
     def _add(self, ids: Tensor, products: Tensor, lengths: Tensor, others: Tensor) -> None:
-        self._sums["score"].index_add_(0, ids, products - others)
         self._sums["raw"].index_add_(0, ids, products)
+        self._sums["others"].index_add_(0, ids, others)
         self._sums["length"].index_add_(0, ids, lengths)
 
     def _score_blind(self, run: int, cohorts: Cohorts, heard: Tensor, std: Tensor) -> None:
@@ -188,12 +188,14 @@ class _Attack:
         blind = sums["blind"] if self._secret else sums["raw"] / np.sqrt(np.maximum(sums["length"], 1e-300))
         included = coins[took_part]
         lengths = np.sqrt(sums["length"][took_part])
-        scores = sums["score"][took_part] / lengths
+        raw, others = sums["raw"][took_part], sums["others"][took_part]
         require(
             bool(2 <= included.sum() <= len(included) - 2),
             f"canaries is {len(coins)}, but of those that took part {included.sum()} are included and "
             f"{len(included) - included.sum()} are not, which is too few; take more.",
         )
+        gain = raw[included].sum() / (lengths**2 + others)[included].sum()  # least squares; of all contributions alike
+        scores = (raw - gain * others) / lengths
         error = (1 - CONFIDENCE) / _TESTS
         mu = math.sqrt(float(self._precision.mean()))
         signal = signal_estimate(scores[included], lengths[included], scores[~included], error)
@@ -220,7 +222,7 @@ class _Attack:
         return gaussian_epsilon(alone.low * mu, self._delta)
 
 
-_SUMS = ("score", "raw", "length", "blind")
+_SUMS = ("raw", "others", "length", "blind")
 
 
 def _difference(

@@ -3,7 +3,8 @@ against it.
 
 The claim under every guarantee is a Gaussian mechanism: no client moves the sum of the uploads by more than C, and
 the noise has std Cσ (of a single upload too, where noise is `local`; the sum of m of those has Cσ√m). With clips C_l
-per layer, ΣC_l² = C², the noise of layer l has √L·C_l·σ: a client then still moves the whole by 1/σ standard deviations.
+per layer, ΣC_l² = C², the noise of layer l has √L·C_l·σ: a client then still moves the whole by 1/σ standard
+deviations.
 """
 
 from __future__ import annotations

@@ -150,10 +150,8 @@ class _Gathered:
         """Ratios to the claim, and tests of it."""
         squares, counts = self._squares.cpu().numpy(), self._counts.cpu().numpy()
         layers = [span for span in self._model.layers if counts[span.slice].sum() > 0]
-        estimates = [
-            spread_interval(squares[span.slice].sum(), counts[span.slice].sum(), ERROR / 3 / len(layers))
-            for span in layers
-        ]
+        error = ERROR / 3 / len(layers)
+        estimates = [spread_interval(squares[one.slice].sum(), counts[one.slice].sum(), error) for one in layers]
         seen = counts >= max(1.0, counts.max() / 4)
         ratios = np.sqrt(squares[seen] / counts[seen])
         error = ERROR / 6 / int(seen.sum())

@@ -17,6 +17,12 @@ from tests.fl_core.audit.bugs import BUGS, CLIP, small_audit
 from tests.fl_core.plain import config
 
 torch.set_num_threads(1)
+FEW = {
+    "feddpa": "personalization.samples=4",
+    "fedaddp": "personalization.samples=4",
+    "adp-pfl": "sparsification.samples=4",
+}
+"""Fisher information on a few samples: any will do here."""
 PRIVATE = [name for name, recipe in METHODS.items() if recipe.private]
 
 
@@ -29,7 +35,7 @@ def test_silent_about_the_true_rounds_over_twenty_seeds():
         canaries, _ = attack_canaries(made, CLIP, 60, seed)
         alarms += not (canaries.signal.contains(1) and canaries.spread.contains(1) and canaries.differs is None)
     assert alarms <= 4  # P[Binomial(20, 0.05) > 4] = 0.003
-    assert not any(small_audit(seed, canaries=60).findings for seed in range(4))
+    assert not any(small_audit(seed, canaries=60).findings for seed in range(2))
 
 
 def test_scores_of_the_true_rounds_have_the_claimed_distributions():
@@ -65,7 +71,7 @@ def test_bugs_are_seen_in_other_placements(placement, bug, monkeypatch):
 @pytest.mark.parametrize("placement", ["central", "local"])
 def test_no_private_method_is_found_to_leak(method, placement):
     """Sensitivity and noise, where the statements are exact or nearly so; all but local in the mean."""
-    made = config(method, clients=10, rounds=4, placement=placement, sampling_rate=0.7)
+    made = config(method, clients=10, rounds=4, placement=placement, sampling_rate=0.7, set=FEW.get(method, ""))
     assert attack_sensitivity(made, 0.7, 1).holds
     noise = attack_noise(made, 0.7, 1)
     assert not noise.too_low
@@ -95,7 +101,7 @@ def test_sampling_leaves_the_measured_mu_at_its_claim_for_rounds_taken_part_in()
 def test_published_methods_are_held_against_their_claim():
     """FedADDP's clip per coordinate lets √(size/M) of C through; ADP-PFL's weights follow the data."""
     made = config("fedaddp", guarantee="as-published", clients=30, rounds=3, partition="iid")
-    result = audit(made, 0.7, 60, 0)
+    result = audit(replace(made, set=FEW["fedaddp"]), 0.7, 60, 0)
     size = result.federation.model.size
     assert result.sensitivity.total == pytest.approx(math.sqrt(size / 30), rel=1e-2)
     assert result.canaries.signal.contains(math.sqrt(size / 30))

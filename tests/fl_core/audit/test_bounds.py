@@ -26,7 +26,7 @@ def test_signal_interval_is_nearly_the_exact_one_of_noncentral_t(freedom, mean):
     t = float(included @ lengths) / length / math.sqrt(float(np.mean(excluded**2)))
 
     def exact(p: float) -> float:
-        return float(optimize.brentq(lambda nc: stats.nct.cdf(t, freedom, nc) - p, t - 40, t + 40)) / length
+        return float(optimize.brentq(lambda nc: stats.nct.cdf(t, freedom, nc) - p, t - 10, t + 10)) / length
 
     width = exact(0.025) - exact(0.975)
     assert found.low == pytest.approx(exact(0.975), abs=0.02 * width)
@@ -65,11 +65,11 @@ def test_all_right_guesses_refute_what_the_closed_form_says():
 def test_one_run_bound_stays_below_the_truth_of_randomised_response():
     """Coins that are shown truly with odds e^ε: the bound may pass ε in one run of twenty."""
     random, epsilon, above = np.random.default_rng(5), 1.5, 0
-    for _ in range(200):
+    for _ in range(100):
         coins = random.random(200) < 0.5
         shown = np.where(random.random(200) < 1 / (1 + math.exp(-epsilon)), coins, ~coins)
         above += one_run_epsilon(shown + 1e-3 * random.random(200), coins, 0.0) > epsilon
-    assert above <= 18  # P[Binomial(200, 0.05) > 18] = 0.005
+    assert above <= 11  # P[Binomial(100, 0.05) > 11] = 0.004
 
 
 def test_gaussian_epsilon_inverts_the_curve():
