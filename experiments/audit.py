@@ -14,6 +14,7 @@ from envs.tasks import find_task
 from experiments.audit_figure import score_figure
 from experiments.audit_report import as_json, facts, notes, page
 from experiments.figures import figure_png
+from experiments.pages import delta_text
 from experiments.privacy_report import PrivacyReport, federation_privacy
 from experiments.runfolder import make_run_folder, write_yaml
 from fl_core.audit.audit import Audit, audit
@@ -166,7 +167,7 @@ class AuditCommand:
         return [
             f"{config.dataset}, {config.model} with {federation.model.size:,} parameters",
             f"{config.clients} clients ({config.partition}), {cohort}",
-            f"{config.rounds} rounds, ε {config.epsilon:g}, δ {config.delta:g}, "
+            f"{config.rounds} rounds, ε {config.epsilon:g}, δ {delta_text(config.delta)}, "
             f"C {self.clip_norm or find_task(self.task).clip_norm:g}",
             f"{self.canaries} canaries, seed {self.seed}",
         ]

@@ -139,7 +139,7 @@ def _sensitivity(audit: Audit) -> str:
     if measured.mean is not None:
         parts.append(f"the mean by {measured.mean:.3f} C over the expected cohort")
     if measured.uploads is not None:
-        parts.append(f"uploads are {measured.uploads:.3f} C long")
+        parts.append(f"single uploads are {measured.uploads:.3f} C long")
     return f"{', '.join(parts)} at worst ({measured.pairs} pairs)"
 
 

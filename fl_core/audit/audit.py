@@ -69,6 +69,13 @@ class Audit:
         return [one for one in found if one.topic in topics]
 
     @property
+    def uncovered(self) -> tuple[str, ...]:
+        """What the method gives away without noise, and no attack is needed for."""
+        config = self.federation.config
+        varies = config.sampling == "poisson" and config.sampling_rate < 1
+        return self.federation.recipe.uncovered(config.placement, varies)
+
+    @property
     def leaks(self) -> bool:
         """Whether clients are protected less than claimed."""
         return any(one.leak for one in self.findings)
@@ -79,9 +86,11 @@ class Audit:
         leaks = [one.text for one in self.findings if one.leak]
         others = [one.text for one in self.findings if not one.leak]
         if leaks:
-            return f"Leak found: {'; '.join(leaks)}."
+            return f"Not as claimed: {'; '.join(leaks)}."
         if others:
             return f"No leak found, but the mechanism is not what it says: {'; '.join(others)}."
+        if self.uncovered:
+            return f"No leak found in the noised updates; released without noise: {'; '.join(self.uncovered)}."
         return "No leak found: what the rounds release is what they claim."
 
 

@@ -57,7 +57,7 @@ def test_every_planted_bug_is_seen_by_the_attacks_that_must_see_it(bug, monkeypa
     result = small_audit(canaries=200)
     assert expected <= {one.attack for one in result.findings if one.leak or one.attack == "canaries"}
     assert result.leaks
-    assert result.verdict.startswith("Leak found")
+    assert result.verdict.startswith("Not as claimed")
 
 
 @pytest.mark.parametrize("placement", ["distributed", "local"])
