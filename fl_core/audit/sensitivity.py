@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
 from fl_core.config import FederationConfig
+from fl_core.recipes.recipe import split_list
 from fl_core.rounds import RoundPlan
 from fl_core.streams import torch_generator
 
@@ -59,7 +60,7 @@ def attack_sensitivity(config: FederationConfig, clip_norm: float, seed: int) ->
         clip_norm: C.
         seed: of the partition and the updates.
     """
-    quiet = replace(config, epsilon=math.inf, telemetry_share=0.0, rounds=max(config.rounds, 3))
+    quiet = replace(without_noise(config), rounds=max(config.rounds, 3))
     attack = _Attack(StagedFederation(quiet, audit_seeds(seed, 1)), clip_norm, seed)
     worst = {"total": 0.0, "mean": 0.0, "uploads": 0.0}
     pairs = 0
@@ -71,6 +72,14 @@ def attack_sensitivity(config: FederationConfig, clip_norm: float, seed: int) ->
                     worst[name] = max(worst[name], value)
     mean = None if attack.divisor_is_public else worst["mean"]
     return Sensitivity(worst["total"], mean, worst["uploads"] if attack.by_upload else None, pairs)
+
+
+def without_noise(config: FederationConfig) -> FederationConfig:
+    """The same without noise and without telemetry; clients with budgets of their own use all of C."""
+    edits = config.set
+    if config.client_epsilon:
+        edits = ",".join([*split_list(edits), "mechanism.client_budget=uniform"])
+    return replace(config, epsilon=math.inf, telemetry_share=0.0, bit_noise=0.0, client_epsilon="", set=edits)
 
 
 class _Attack:

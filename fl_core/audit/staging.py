@@ -55,9 +55,9 @@ class StagedFederation(Federation):
         self.handed_over: Cohorts | None = None
         self.released: Released | None = None
 
-    def draw_cohort(self, ran: BoolArray) -> Cohort:
+    def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
         """The drawn clients, or those that the attack has chosen."""
-        self.met = super().draw_cohort(ran) if self.members is None else self._chosen(self.members, ran)
+        self.met = super().draw_cohort(ran, out) if self.members is None else self._chosen(self.members, ran)
         return self.met
 
     def _chosen(self, members: Sequence[int], ran: BoolArray) -> Cohort:

@@ -136,3 +136,12 @@ def test_what_claims_nothing_is_refused(changes, sentence):
 def test_too_few_canaries_are_refused():
     with pytest.raises(InputError, match="canaries is 5"):
         audit(config(), 1.0, 5, 0)
+
+
+def test_clients_with_budgets_of_their_own_are_held_against_their_own_claims():
+    made = config(clients=20, rounds=4, partition="iid", client_epsilon="7.5,3", set="client_budget=own")
+    result = audit(made, 0.7, 60, 2)
+    lengths = result.canaries.lengths
+    assert lengths.max() == pytest.approx(result.canaries.mu, rel=1e-3)
+    assert lengths.min() < 0.7 * lengths.max()
+    assert not result.findings
