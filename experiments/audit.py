@@ -14,12 +14,14 @@ from envs.tasks import find_task
 from experiments.audit_figure import score_figure
 from experiments.audit_report import as_json, facts, notes, page
 from experiments.figures import figure_png
-from experiments.pages import delta_text
-from experiments.privacy_report import PrivacyReport, federation_privacy
+from experiments.ledger_file import RunFacts, RunRecord, uncovered_releases
+from experiments.privacy_report import PrivacyReport, report_of
 from experiments.runfolder import make_run_folder, write_yaml
+from experiments.words import delta_text
 from fl_core.audit.audit import Audit, audit
 from fl_core.config import FederationConfig
 from fl_core.errors import require
+from fl_core.federation import Federation
 from fl_core.files import write_bytes, write_json, write_text
 
 PAPERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -140,7 +142,7 @@ class AuditCommand:
     def _execute_one(self) -> None:
         config, clip = self.federation, self.clip_norm or find_task(self.task).clip_norm
         result = audit(config, clip, self.canaries, self.seed)
-        privacy = federation_privacy(result.federation, 0)
+        privacy = privacy_of(self.task, result.federation)
         folder = make_run_folder(self.runs, self.task, f"audit-{config.method}", self.seed)
         write_yaml(folder / "config.yaml", {"command": "audit", **asdict(self), "clip_norm": clip})
         write_json(folder / "audit.json", as_json(result, privacy))
@@ -182,6 +184,33 @@ class AuditCommand:
             if value != getattr(usual, one.name):
                 words += [f"--{one.name.replace('_', '-')}", str(value)]
         return shlex.join([*words, "--page", str(self.page)])
+
+
+def privacy_of(task: str, federation: Federation) -> PrivacyReport:
+    """The privacy of the first of an audit's runs, whose noise is the uniform or the method's own."""
+    config, recipe = federation.config, federation.recipe
+    facts_of_run = RunFacts(
+        task=task,
+        method=config.method,
+        controller="",
+        seed=federation.settings[0].seed,
+        guarantee=config.guarantee,
+        clients=config.clients,
+        cohort=config.cohort,
+        sampling=config.sampling,
+        sampling_rate=config.sampling_rate,
+        placement=config.placement,
+        rounds=config.rounds,
+        rounds_done=int(federation.rounds[0]),
+        exchanges=recipe.exchanges,
+        private=recipe.private,
+        diverged=False,
+        knobs=(),
+        signals={},
+        adaptive=False,
+        uncovered=uncovered_releases(config),
+    )
+    return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
 
 
 def print_audit(result: Audit, privacy: PrivacyReport, config: FederationConfig, clip: float) -> None:

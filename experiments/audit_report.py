@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.pages import delta_text
 from experiments.privacy_report import PrivacyReport
+from experiments.words import delta_text
 from fl_core.audit.audit import Audit
 from fl_core.audit.bounds import Estimate
 from fl_core.files import spelled_out
@@ -15,7 +15,7 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
     """Everything worth a line, as (name, value)."""
     canaries, noise = audit.canaries, audit.noise
     claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {canaries.rounds} rounds"
-    lines = [("claimed ε", claimed), ("certified ε", _certified(privacy))]
+    lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), *privacy.views()]
     if privacy.uncovered:
         lines.append(("uncovered", "; ".join(privacy.uncovered)))
     lines += [
