@@ -60,8 +60,14 @@ def test_every_planted_bug_is_seen_by_the_attacks_that_must_see_it(bug, monkeypa
     assert result.verdict.startswith("Not as claimed")
 
 
-@pytest.mark.parametrize("placement", ["distributed", "local"])
-@pytest.mark.parametrize("bug", ["√(σC) taken as the std", "the same noise every round", "weights × 3 after the clip"])
+@pytest.mark.parametrize(
+    ("placement", "bug"),
+    [
+        ("distributed", "the same noise every round"),
+        ("local", "√(σC) taken as the std"),
+        ("local", "weights × 3 after the clip"),
+    ],
+)
 def test_bugs_are_seen_in_other_placements(placement, bug, monkeypatch):
     BUGS[bug][0](monkeypatch)
     assert small_audit(placement=placement).leaks
