@@ -209,6 +209,7 @@ def privacy_of(task: str, federation: Federation) -> PrivacyReport:
         signals={},
         adaptive=False,
         uncovered=uncovered_releases(config),
+        population=config.population,
     )
     return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
 
