@@ -199,7 +199,7 @@ class Releasing:
         return (cohorts.uploaded * present).sum(1)
 
     def effective_factor(self, samples: Tensor, uploaded: Tensor | None, layer_weights: Tensor | None) -> float:
-        """By what part the real noise of one run's cohort falls short of Cσ/m against the mean (METHODS, 1 to 3).
+        """By what part the real noise of one run's cohort falls short of Cσ/m against the mean.
 
         σ·√(Σw²)/(√m·max w) for weights w, σ·√(k/m) where only k clients noise a coordinate, less where their layer
         weights differ, and the length that a clip per coordinate lets through.

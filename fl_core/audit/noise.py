@@ -1,4 +1,4 @@
-"""The noise of rounds in which nobody uploads anything (shared PRIVACY, point 2).
+"""The noise of rounds in which nobody uploads anything.
 
 Clients train as in the canary attack, so that masks and risks are what attacked ones are; their uploads are zero where
 they arrive. What is released is then noise, and must have the claimed std in every layer and every coordinate that the

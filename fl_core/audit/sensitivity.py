@@ -1,4 +1,4 @@
-"""How far one client moves what is released, with the noise off (shared PRIVACY, point 1).
+"""How far one client moves what is released, with the noise off.
 
 Clients of very different sizes send updates a million times too long in every layer; a cohort and a half of it each
 meet themselves without one client, which pulls alone, or against all the others.
