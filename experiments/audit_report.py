@@ -8,6 +8,7 @@ from experiments.privacy_report import PrivacyReport
 from experiments.words import delta_text
 from fl_core.audit.audit import Audit
 from fl_core.audit.bounds import Estimate
+from fl_core.audit.canaries import CanaryScores
 from fl_core.files import spelled_out
 
 
@@ -33,8 +34,12 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
         ),
         ("measured μ", f"{_interval(canaries.measured)}, claimed {canaries.mu:.3g}"),
         ("spread of out", f"{_interval(canaries.spread)} times the claimed noise"),
-        ("one-run bound", _bounds(audit)),
+        ("one-run bound", _bounds(audit.canaries)),
     ]
+    if audit.again is not None:
+        again = audit.again
+        text = f"μ {_interval(again.measured)}, spread {_interval(again.spread)}, {_bounds(again)}"
+        lines.append(("new canaries", text))
     return lines
 
 
@@ -60,7 +65,6 @@ def notes(audit: Audit) -> list[str]:
 
 def as_json(audit: Audit, privacy: PrivacyReport) -> dict[str, Any]:
     """All figures; what is not finite is spelled out."""
-    canaries = audit.canaries
     values = {
         "verdict": audit.verdict,
         "leaks": audit.leaks,
@@ -76,24 +80,29 @@ def as_json(audit: Audit, privacy: PrivacyReport) -> dict[str, Any]:
             "largest_correlation": audit.noise.correlation,
             "releases": audit.noise.samples,
         },
-        "canaries": {
-            "mu_claimed": canaries.mu,
-            "mu_measured": vars(canaries.measured),
-            "spread_excluded": vars(canaries.spread),
-            "spread_of_included_over_excluded": canaries.differs,
-            "one_run_epsilon": canaries.one_run,
-            "gaussian_epsilon": canaries.gaussian,
-            "seen_in": canaries.what,
-            "rounds": canaries.rounds,
-            "runs": canaries.runs,
-            "scores": canaries.scores.tolist(),
-            "lengths": canaries.lengths.tolist(),
-            "included": canaries.included.tolist(),
-        },
+        "canaries": _canaries_json(audit.canaries),
+        "new_canaries": None if audit.again is None else _canaries_json(audit.again),
         "notes": notes(audit),
     }
     spelled: dict[str, Any] = spelled_out(values)
     return spelled
+
+
+def _canaries_json(canaries: CanaryScores) -> dict[str, Any]:
+    return {
+        "mu_claimed": canaries.mu,
+        "mu_measured": vars(canaries.measured),
+        "spread_excluded": vars(canaries.spread),
+        "spread_of_included_over_excluded": canaries.differs,
+        "one_run_epsilon": canaries.one_run,
+        "gaussian_epsilon": canaries.gaussian,
+        "seen_in": canaries.what,
+        "rounds": canaries.rounds,
+        "runs": canaries.runs,
+        "scores": canaries.scores.tolist(),
+        "lengths": canaries.lengths.tolist(),
+        "included": canaries.included.tolist(),
+    }
 
 
 def page(audit: Audit, privacy: PrivacyReport, title: str, setting: list[str], figure: str, command: str) -> str:
@@ -143,8 +152,7 @@ def _sensitivity(audit: Audit) -> str:
     return f"{', '.join(parts)} at worst ({measured.pairs} pairs)"
 
 
-def _bounds(audit: Audit) -> str:
-    canaries = audit.canaries
+def _bounds(canaries: CanaryScores) -> str:
     text = f"ε ≥ {canaries.one_run:.3g} by the coins alone (95 %, Steinke et al. 2023)"
     if canaries.gaussian is not None:
         text += f", {canaries.gaussian:.3g} for normal scores"
