@@ -154,7 +154,8 @@ class Releasing:
     def _mean_spread(spread: Tensor, cohorts: Cohorts) -> Tensor:
         """What clients of different layer weights would add up to between them `[runs, size]`."""
         squares = spread.square() * cohorts.present.unsqueeze(-1)
-        return (squares.sum(1) / cohorts.participants.clamp_min(1).unsqueeze(-1)).sqrt()
+        counts = cohorts.participants.unsqueeze(-1)
+        return torch.where(counts > 0, squares.sum(1) / counts.clamp_min(1), 1.0).sqrt()  # noise also where nobody is
 
     def _upload_noise(self, cohorts: Cohorts, draw: Draw) -> Tensor:
         """Every client's own noise `[runs, width, size]`, on what it uploads."""

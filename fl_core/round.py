@@ -214,7 +214,8 @@ class Round:
             return (weights / weights.sum(-1, keepdim=True)).unsqueeze(1)
         if "log_odds" in federation.run_state:
             return layer_weights(federation.run_state["log_odds"]).unsqueeze(1)
-        return cohort.scatter(layer_weights(federation.clients["log_odds"][cohort.run, cohort.client]))
+        weights = cohort.scatter(layer_weights(federation.clients["log_odds"][cohort.run, cohort.client]))
+        return torch.where(cohort.present().unsqueeze(-1), weights, 1 / len(self.model.layers))
 
     def _budget_ratio(self) -> Tensor | None:
         """Part of C that each client uses `[runs, width]`: by its own budget, or by its last known risk.

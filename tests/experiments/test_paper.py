@@ -138,9 +138,7 @@ def test_later_cells_join_the_earlier_ones_in_the_results(folder):
         assert main(command) == 0
     rows = list(csv.DictReader((folder / "here" / "result.csv").open()))
     assert [row["column"] for row in rows] == ["epsilon=2", "epsilon=16"]
-    assert {row["block"] for row in rows} == {
-        "fashion-mnist"
-    }  # not those that nobody asked for, on the same substitute
+    assert {row["block"] for row in rows} == {"fashion-mnist"}  # no others on the same substitute
 
 
 def test_cells_that_need_what_nobody_has_are_skipped_with_a_word(folder, capsys):

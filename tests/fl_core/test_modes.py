@@ -182,6 +182,17 @@ def test_masked_noise_and_layer_weights_of_each_client_certify_less():
     assert factor_of(federation) == pytest.approx(math.sqrt(2 / sum(5 / k for k in least)), rel=1e-5)
 
 
+def test_nobodys_cohort_is_noised_also_where_clients_weigh_layers_by_themselves(monkeypatch):
+    choose_cohorts(monkeypatch, [])
+    made = published("fedglp-adp", sampling_rate=0.5, without="growing-mask")
+    federation = Federation(made)
+    report = federation.run_round(plan())
+    std = report.figures["clip_norm"][0] * report.figures["noise_multiplier"][0]
+    normal = federation.last_release[0].numpy() / std
+    assert report.figures["participants"] == 0
+    assert stats.kstest(normal, "norm").pvalue > 1e-3
+
+
 def test_the_ledger_adds_up_the_noise_that_was_there():
     federation = still(Federation(published("fedglp-adp", telemetry_share=0.2, epsilon=4.0)))
     precision, figures = 0.0, {}
