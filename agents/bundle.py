@@ -163,7 +163,7 @@ class LearnedController:
         Raises:
             InputError: features, knobs, their ranges or the rounds per decision differ.
         """
-        core = _core_of(env)
+        core = core_of(env)
         who = f"this {self.blueprint.algo} controller"
         shown, known = [feature.name for feature in core.features], list(self.blueprint.features)
         require(
@@ -182,7 +182,12 @@ class LearnedController:
         )
 
 
-def _core_of(env: Any) -> EnvCore:
+def core_of(env: Any) -> EnvCore:
+    """The core of any face of an environment, wrapped or not, or of a `DummyVecEnv` of them.
+
+    Raises:
+        InputError: there is no DPilot environment in it.
+    """
     inner = getattr(env, "unwrapped", env)
     inner = getattr(inner, "envs", [inner])[0]
     inner = getattr(inner, "unwrapped", inner)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
+from agents.online import KNOBS, NAME
 from envs.knobs import known_knobs, make_knob
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -87,6 +88,8 @@ def _controllers() -> Rows:
     yield ("controller", "what it does", "signals", "knobs")
     for controller in CONTROLLERS.values():
         yield (controller.usage(), controller.summary, controller.needed_signals, controller.needed_knobs or "none")
+    summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
+    yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS)
     for algorithm in LEARNED:
         yield (f"{algorithm}:FOLDER", f"saved by `dpilot train --algo {algorithm}`", "its own", "its own")
 

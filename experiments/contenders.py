@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agents.algorithms import ALGORITHMS
 from agents.bundle import LearnedController, load_controller
+from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore, make_core
 from envs.instances import instance_population
 from envs.tasks import find_task
@@ -26,6 +27,11 @@ def is_learned(spec: str) -> bool:
     return spec.partition(":")[0] in LEARNED
 
 
+def is_online(spec: str) -> bool:
+    """Whether a spec names an agent that learns within the run that it controls."""
+    return spec.partition(":")[0] == NAME
+
+
 def check_spec(spec: str) -> None:
     """Refuse a spec that cannot be read, before any work starts.
 
@@ -34,15 +40,18 @@ def check_spec(spec: str) -> None:
     """
     if is_learned(spec):
         _load(spec)
+    elif is_online(spec):
+        parse_online(spec)
     elif spec.partition(":")[0] in CONTROLLERS:
         parse_controller(spec)
     else:
-        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED])
+        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED, NAME])
 
 
 def needs_search(specs: Sequence[str]) -> bool:
     """Whether some controller derives from the best fixed clip norm, so that it has to be searched."""
-    return any(not is_learned(spec) and _anchored(parse_controller(spec)) for spec in specs)
+    ready_made = [is_learned(spec) or is_online(spec) for spec in specs]
+    return any(not ready and _anchored(parse_controller(spec)) for spec, ready in zip(specs, ready_made, strict=True))
 
 
 def _anchored(spec: ControllerSpec) -> bool:
@@ -69,7 +78,7 @@ def make_contenders(
         check_spec(spec)
         if list(specs).count(spec) > 1:
             raise InputError(f"controllers names '{spec}' twice, but each may be compared only once.")
-    contenders = [_learned(spec, settings) if is_learned(spec) else None for spec in specs]
+    contenders = [_ready_made(spec, settings) for spec in specs]
     for spec, contender in zip(specs, contenders, strict=True):
         if contender is None:
             _hand_coded(parse_controller(spec), settings, None, dry=True)
@@ -101,6 +110,35 @@ def _warn_of_shared_clients(contenders: Sequence[Contender], settings: Settings)
             "contain what that told about them.",
             stacklevel=3,
         )
+
+
+def _ready_made(spec: str, settings: Settings) -> Contender | None:
+    """A controller that nothing has to be searched for; None where it is hand-coded."""
+    if is_learned(spec):
+        return _learned(spec, settings)
+    return _online(parse_online(spec), settings) if is_online(spec) else None
+
+
+def _online(spec: OnlineSpec, settings: Settings) -> Contender:
+    """An agent that learns within the run; telemetry left at the task's own pays for what it sees."""
+    usual = find_task(str(settings.get("task", "digits"))).federation
+    signals = spec.signals_in(str(settings.get("guarantee") or usual.guarantee))
+    view = {"knobs": KNOBS, "signals": signals, "decision_rounds": 1}
+    if signals == "accounted" and settings.get("telemetry") in (None, usual.telemetry):
+        view["telemetry"] = ",".join(TELEMETRY)
+
+    def build(target: EnvCore) -> Policy:
+        return OnlinePPO.for_env(target, spec.seed)
+
+    core = make_core(1, **{**settings, **view, "reward": "final-accuracy"})
+    return Contender(
+        name=str(spec),
+        label=OnlinePPO.for_env(core, spec.seed).label,
+        view=view,
+        build=build,
+        signals=signals,
+        reads=SEEN[signals],
+    )
 
 
 def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | None, dry: bool = False) -> Contender:

@@ -127,9 +127,16 @@ def play(
     return episodes, core.federation.executor.choice
 
 
-def decisions(core: EnvCore, policy: Policy, state: Any = None) -> Iterator[Any]:
-    """Let a policy act, from a reset until all runs have ended; yields its state after each decision."""
-    start = np.ones(core.runs, dtype=bool)
+def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = False) -> Iterator[Any]:
+    """Let a policy act until all runs have ended; yields its state after each decision.
+
+    Args:
+        core: the runs, just reset, or `midway`.
+        policy: what acts.
+        state: what its last `predict` returned.
+        midway: whether the runs and the state go on together from between two decisions.
+    """
+    start = np.full(core.runs, not midway)
     while not core.finished.all():
         actions, state = policy.predict(core.observe(), state, start, deterministic=True)
         core.step(actions)

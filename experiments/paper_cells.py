@@ -17,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from agents.online import KNOBS, OnlinePPO, parse_online
 from envs import EnvCore, EnvSpec
 from envs.instances import instance_seeds
 from envs.tasks import Task, find_task
-from experiments.episodes import RowProgress, decisions
+from experiments.contenders import is_online
+from experiments.episodes import Policy, RowProgress, decisions
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
 from experiments.run import final_metrics, hyperparameters
@@ -198,19 +200,34 @@ def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> N
 
 def cell_core(cell: Cell, curves: bool = False) -> EnvCore:
     """The environment of a cell: a task of its own, under the knobs and signals that its controller needs."""
-    spec = parse_controller(cell.controller)
+    knobs, signals = _needs(cell)
     low, high = cell.clip_norm / CLIP_SPAN, cell.clip_norm * CLIP_SPAN
     task = Task(cell.table, str(cell), cell.federation, (low, high), cell.clip_norm)
-    view = EnvSpec(knobs=spec.knobs, signals=spec.signals, reward="final-accuracy", evaluate_every_round=curves)
+    view = EnvSpec(knobs=knobs, signals=signals, reward="final-accuracy", evaluate_every_round=curves)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return EnvCore(view, task=task)
 
 
+def _needs(cell: Cell) -> tuple[str, str]:
+    """Knobs that its controller sets and the signal set that it sees."""
+    if is_online(cell.controller):
+        return KNOBS, parse_online(cell.controller).signals_in(cell.guarantee)
+    spec = parse_controller(cell.controller)
+    return spec.knobs, spec.signals
+
+
+def _policy(core: EnvCore, cell: Cell) -> Policy:
+    """Its controller, which starts from the table's clip norm."""
+    if is_online(cell.controller):
+        return OnlinePPO.for_env(core, parse_online(cell.controller).seed)
+    return make_controller(parse_controller(cell.controller), core, cell.clip_norm)
+
+
 def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> list[float]:
     """Let the controller act to the end. Returns the seconds of every round."""
     seconds = []
-    policy = make_controller(parse_controller(cell.controller), core, cell.clip_norm)
+    policy = _policy(core, cell)
     began = time.monotonic()
     for _ in decisions(core, policy):
         seconds.append(time.monotonic() - began)

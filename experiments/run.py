@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from experiments.episodes import Contender, RowProgress, decisions, episode_of
 from experiments.ledger_file import record_of, write_record
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
+from experiments.run_state import drop_run_state, load_run_state, save_run_state
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
 from experiments.tensorboard import Parameter, RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
@@ -44,45 +46,79 @@ class RunCommand:
     """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
     runs: Path = Path("runs")
     """Folder that receives the run's folder."""
+    resume: Path | None = None
+    """Folder of an interrupted run to continue; every other option is taken from it."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> None:
         """Run it, leave its records, and print what came of it."""
+        if self.resume is not None:
+            state = load_run_state(self.resume)
+            (contender,) = make_contenders([state.controller], state.settings, state.search_instances, state.train_on)
+            core = _make_core(state.settings, contender)
+            core.load_state_dict(state.core)
+            midway = bool(core.federation.rounds.any())
+            _finish(core, contender, self.resume, state.about, state.memory, midway)
+            return
         require_count("seed", self.seed, least=0)
         require_count("search_instances", self.search_instances)
         settings = {"task": self.task, **asdict(self.federation)}
         (contender,) = make_contenders([self.controller], settings, self.search_instances, self.train_on)
-        core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+        core = _make_core(settings, contender)
         core.reset([0], [RunSettings(seed=self.seed)])
         folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": contender.view})
-        with RoundWriter(folder) as writer, rounds_bar(self.federation.rounds, contender.label) as progress:
-            record = _Record(core, contender, folder, writer)
-            try:
-                record.play(progress)
-            finally:
-                record.save("complete" if core.finished.all() else "interrupted")
-            writer.hparams(
-                hyperparameters(core, contender.name, self.seed, contender.tuned_population), final_metrics(core, 0)
-            )
-        print_summary(core, contender, folder)
+        about = {
+            "settings": settings,
+            "controller": self.controller,
+            "seed": self.seed,
+            "search_instances": self.search_instances,
+            "train_on": self.train_on,
+        }
+        _finish(core, contender, folder, about)
+
+
+def _make_core(settings: Mapping[str, Any], contender: Contender) -> EnvCore:
+    return make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+
+
+def _finish(
+    core: EnvCore, contender: Contender, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
+) -> None:
+    """Play a run to its end, from its beginning or midway, record it, and print what came of it."""
+    done = len(core.history[0])
+    total = core.federation.config.rounds
+    with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, contender.label) as progress:
+        record = _Record(core, contender, folder, writer, about)
+        progress(done)
+        try:
+            record.play(progress, memory, midway)
+        finally:
+            record.save("complete" if core.finished.all() else "interrupted")
+        parameters = hyperparameters(core, contender.name, about["seed"], contender.tuned_population)
+        writer.hparams(parameters, final_metrics(core, 0))
+    drop_run_state(folder)
+    print_summary(core, contender, folder)
 
 
 class _Record:
-    """A run on its way, with its rounds written every few seconds."""
+    """A run on its way, with its rounds and its state written every few seconds."""
 
-    def __init__(self, core: EnvCore, contender: Contender, folder: Path, writer: RoundWriter):
+    def __init__(self, core: EnvCore, contender: Contender, folder: Path, writer: RoundWriter, about: dict[str, Any]):
         self._core, self._contender, self._folder, self._writer = core, contender, folder, writer
-        self._written = 0
+        self._about = about
+        self._written = len(core.history[0])
 
-    def play(self, progress: RowProgress) -> None:
+    def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
         """Let the controller act to the end."""
+        save_run_state(self._folder, self._about, self._core, memory)
         saved = time.monotonic()
-        for _ in decisions(self._core, self._contender.build(self._core)):
+        for latest in decisions(self._core, self._contender.build(self._core), memory, midway):
             progress(self._write_new_rounds())
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
+                save_run_state(self._folder, self._about, self._core, latest)
                 saved = time.monotonic()
 
     def _write_new_rounds(self) -> int:

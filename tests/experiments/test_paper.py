@@ -141,14 +141,18 @@ def test_later_cells_join_the_earlier_ones_in_the_results(folder):
     assert {row["block"] for row in rows} == {"fashion-mnist"}  # no others on the same substitute
 
 
-def test_cells_that_need_what_nobody_has_are_skipped_with_a_word(folder, capsys):
+def test_an_agent_that_learns_within_the_run_is_judged_by_what_it_sees(folder, capsys):
+    """Exact accuracy and loss as published, which the report calls uncovered; in sound mode paid for."""
     command = ["paper", "acdp-pfsd-table3", *TINY, "--blocks", "emnist-personalized", "--cells", "sigma=1"]
-    command += ["--guarantees", "as-published", "--methods", "ACDP-pFSD", "AQC", "NoDP"]
+    command += ["--guarantees", "sound", "as-published", "--methods", "ACDP-pFSD", "--folder", "here"]
     assert main(command) == 0
-    printed = capsys.readouterr().out
-    assert "ACDP-pFSD, sigma=1 is skipped: it needs online-ppo" in printed
-    assert "not run" in printed
-    assert "2 runs, 2 to do" in printed
+    assert "2 runs, 2 to do" in capsys.readouterr().out
+    records = [json.loads(path.read_text()) for path in (folder / "here" / "cells").glob("*.json")]
+    by_guarantee = {record["settings"]["guarantee"]: record for record in records}
+    exact = [text for text in by_guarantee["as-published"]["privacy"]["uncovered"] if "the controller" in text]
+    assert "trimmed_loss" in exact[0]
+    assert by_guarantee["sound"]["privacy"]["uncovered"] == []
+    assert "accuracy_noised" in by_guarantee["sound"]["figures"]
 
 
 def test_a_named_dataset_restricts_the_table_to_its_blocks(capsys):
