@@ -38,8 +38,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_tensors(path: Path, checksum: str) -> Tensors:
+def read_tensors(path: Path, checksum: str, finite: bool = True) -> Tensors:
     """Tensors of a safetensors file.
+
+    Args:
+        path: the file.
+        checksum: its SHA-256.
+        finite: whether all values must be finite.
 
     Raises:
         InputError: the file is missing, is not the one that the checksum belongs to, or holds a value that is not
@@ -58,7 +63,8 @@ def read_tensors(path: Path, checksum: str) -> Tensors:
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(f"The file '{path}' is not a safetensors file: {error}.") from error
     for name, value in tensors.items():
-        require(bool(torch.isfinite(value).all()), f"The file '{path}' holds values that are not finite, in '{name}'.")
+        whole = not finite or bool(torch.isfinite(value).all())
+        require(whole, f"The file '{path}' holds values that are not finite, in '{name}'.")
     return tensors
 
 

@@ -121,6 +121,7 @@ def _ready_made(spec: str, settings: Settings) -> Contender | None:
 
 def _online(spec: OnlineSpec, settings: Settings) -> Contender:
     """An agent that learns within the run; telemetry left at the task's own pays for what it sees."""
+    make_core(1, **{**settings, "knobs": KNOBS, "reward": "final-accuracy"})  # refuses a method without the knob
     usual = find_task(str(settings.get("task", "digits"))).federation
     signals = spec.signals_in(str(settings.get("guarantee") or usual.guarantee))
     view = {"knobs": KNOBS, "signals": signals, "decision_rounds": 1}

@@ -98,7 +98,8 @@ def load_run_state(folder: Path) -> RunState:
     record = read_sealed(path, FORMAT)
     try:
         about, plain, remembers = dict(record["about"]), dict(record["plain"]), record["remembers"]
-        tensors = read_tensors(folder / Path(record["tensors"]).name, str(record["tensors_sha256"]))
+        file, checksum = folder / Path(record["tensors"]).name, str(record["tensors_sha256"])
+        tensors = read_tensors(file, checksum, finite=False)  # a figure that is not known yet is NaN
         memory = tuple(tensors.pop(f"{_CONTROLLER}{place}").numpy() for place in range(remembers or 0))
         core = {"tensors": tensors, "plain": plain}
         return RunState(about=about, core=core, memory=None if remembers is None else memory, **about)
