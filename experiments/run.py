@@ -118,8 +118,14 @@ class _Record:
             progress(self._write_new_rounds())
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
-                save_run_state(self._folder, self._about, self._core, latest)
+                save_run_state(self._folder, self._with_executor(), self._core, latest)
                 saved = time.monotonic()
+
+    def _with_executor(self) -> dict[str, Any]:
+        """What the run was asked to do, with the executor that was measured: another rounds differently."""
+        measured = self._core.federation.executor.choice.split()[0]
+        executor = {"executor": measured} if measured in ("vectorized", "sequential") else {}
+        return self._about | {"settings": self._about["settings"] | executor}
 
     def _write_new_rounds(self) -> int:
         history = self._core.history[0]
