@@ -1,4 +1,4 @@
-"""What PRIVACY.md promises, for every private method of the catalogue in sound mode: sensitivity and noise.
+"""What a claim of privacy rests on, for every private method of the catalogue in sound mode: sensitivity and noise.
 
 Local training is a stub that makes updates of any size; what clients really train to is tested elsewhere.
 """

@@ -1,4 +1,4 @@
-"""What PRIVACY.md promises about a round: sensitivity, noise, denominators, charges and signal classes.
+"""What a claim of privacy rests on in a round: sensitivity, noise, denominators, charges and signal classes.
 
 The unit is a client, adjacency add/remove of a client (`local` and `fixed` show who takes part: there a client is
 replaced by one that uploads nothing but noise).

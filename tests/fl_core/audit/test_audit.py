@@ -1,4 +1,4 @@
-"""The audit is silent about the true rounds, and sees every bug that PRIVACY.md names."""
+"""The audit is silent about the true rounds, and sees every bug that is planted in them."""
 
 import math
 from dataclasses import replace
@@ -12,6 +12,7 @@ from fl_core.audit.canaries import attack_canaries
 from fl_core.audit.noise import attack_noise
 from fl_core.audit.sensitivity import attack_sensitivity
 from fl_core.errors import InputError
+from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS
 from tests.fl_core.audit.bugs import BUGS, CLIP, small_audit
 from tests.fl_core.plain import config
@@ -73,16 +74,8 @@ def test_bugs_are_seen_in_other_placements(placement, bug, monkeypatch):
     assert small_audit(placement=placement).leaks
 
 
-@pytest.mark.parametrize(
-    ("method", "placement"),
-    [
-        *((method, "central") for method in PRIVATE),
-        ("dp-fedavg", "distributed"),
-        ("dp-fedavg", "local"),
-        ("fedglp-adp", "local"),
-        ("fed-smp", "local"),
-    ],
-)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("method", PRIVATE)
 def test_no_private_method_is_found_to_leak(method, placement):
     """Sensitivity and noise, whose tests raise a false alarm in one case of a thousand."""
     made = config(method, clients=10, rounds=4, placement=placement, sampling_rate=0.7, set=FEW.get(method, ""))
