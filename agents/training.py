@@ -134,7 +134,8 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
-        settings = {"population": "all"} | dict(about["settings"])  # as before there were populations
+        settings = dict(about["settings"])
+        settings.setdefault("population", "all")  # as before there were populations
         training = _Training(settings, config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
