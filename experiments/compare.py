@@ -17,15 +17,18 @@ from rich.console import Console
 from envs import make_core
 from envs.instances import instance_seeds
 from envs.tasks import default_federation
-from experiments.contenders import make_contenders
+from experiments.cases import Case, check_instances, deal, vary
+from experiments.contenders import fixed_contender, make_contenders
 from experiments.episodes import Contender, Settings, play
 from experiments.ledger_file import uncovered_releases
 from experiments.progress import rounds_bar
 from experiments.report import table, write_report
-from experiments.results import Comparison, ControllerResult
+from experiments.results import Comparison, ControllerResult, Episode, Instance
 from experiments.runfolder import make_run_folder, write_yaml
-from experiments.tensorboard import RoundWriter
+from experiments.tensorboard import RoundWriter, hyperparameters
+from experiments.tuning import COARSE_VALUES
 from experiments.verdict import verdict
+from experiments.words import targets_text
 from fl_core.config import FederationConfig
 from fl_core.errors import InputError, require_count
 
@@ -39,9 +42,14 @@ class CompareCommand:
     task: str = "digits"
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
-    """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, sac:FOLDER, ..."""
+    """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, or ppo:FOLDER,FOLDER,... for
+    several trainings of one."""
     seeds: int = 20
-    """Held-out instances that every controller runs on."""
+    """Held-out seeds that every controller runs on, in each instance."""
+    vary: tuple[str, ...] = ()
+    """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
+    hindsight: bool = False
+    """Whether to play a grid of fixed clip norms on the held-out runs too, and to report the regret to the best."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched."""
     train_on: str = "proxy"
@@ -58,10 +66,13 @@ class CompareCommand:
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
         settings = {"task": self.task, **asdict(self.federation)}
+        instances = vary(self.vary, self.federation)
+        check_instances(instances, settings)
         contenders = make_contenders(self.controllers, settings, self.search_instances, self.train_on)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
-        comparison = compare(contenders, settings, instance_seeds("test", self.seeds), command_line())
+        seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
+        comparison = compare(contenders, settings, seeds, command_line(), instances, self.hindsight)
         finish(comparison, folder)
 
 
@@ -70,39 +81,38 @@ def command_line() -> str:
     return shlex.join(["dpilot", *sys.argv[1:]])
 
 
-def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence[int], command: str) -> Comparison:
+def compare(
+    contenders: Sequence[Contender],
+    settings: Settings,
+    seeds: Sequence[int],
+    command: str,
+    instances: Sequence[Instance] = (),
+    hindsight: bool = False,
+) -> Comparison:
     """Play every controller on every seed.
 
     Args:
         contenders: the controllers.
         settings: the environment, without any controller's view; unless it names a population, target clients.
-        seeds: held-out instances, the same for all.
+        seeds: of held-out runs, the same for all; dealt out to the instances in equal blocks.
         command: what to type to get this again.
+        instances: settings to compare in; () for the task's own.
+        hindsight: whether fixed clip norms are played on the same runs, for the regret to the best of them.
     """
+    cases = deal(seeds, instances)
     began = time.monotonic()
     settings = {"instances": "test", **settings}
     core = make_core(1, **{**settings, **contenders[0].view, "reward": "final-accuracy"})
     config = core.federation.config
-    results = []
+    results: list[ControllerResult] = []
     executor = ""
     for number, contender in enumerate(contenders, start=1):
         title = f"{number}/{len(contenders)} {contender.label}"
-        with rounds_bar(config.rounds * len(seeds), title) as progress:
-            episodes, executor = play(contender, settings, seeds, progress)
-        probe = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
-        results.append(
-            ControllerResult(
-                name=contender.name,
-                label=contender.label,
-                signals=contender.signals,
-                signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in probe.features)),
-                training_rounds=contender.training_rounds,
-                search_rounds=contender.search_rounds,
-                tuned_on=contender.tuned_on,
-                tuned_population=contender.tuned_population,
-                episodes=tuple(episodes),
-            )
-        )
+        with rounds_bar(config.rounds * len(cases) * len(contender.builds), title) as progress:
+            episodes, executor = play(contender, settings, cases, progress)
+        results.append(_result(contender, settings, episodes))
+    grid = _play_grid(settings, cases) if hindsight else ()
+    budget = core.federation.charging.budgets[0]
     return Comparison(
         task=core.task.name,
         method=config.method,
@@ -113,7 +123,7 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         rounds=config.rounds,
         sampling="full" if config.sampling_rate == 1 else config.sampling,
         sampling_rate=config.sampling_rate,
-        accountant=core.federation.charging.budgets[0].accountant,
+        accountant=budget.accountant,
         placement=config.placement,
         device=str(core.federation.device),
         executor=executor,
@@ -121,11 +131,44 @@ def compare(contenders: Sequence[Contender], settings: Settings, seeds: Sequence
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=command,
         controllers=tuple(results),
+        instances=tuple(instances),
+        hindsight=grid,
+        noise_multiplier=budget.uniform_noise_multiplier if core.federation.recipe.private else None,
         judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
         guarantee=config.guarantee,
         uncovered=uncovered_releases(config),
         population=config.population,
     )
+
+
+def _result(contender: Contender, settings: Settings, episodes: Sequence[Episode]) -> ControllerResult:
+    """The record of what a contender did."""
+    probe = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
+    return ControllerResult(
+        name=contender.name,
+        label=contender.label,
+        signals=contender.signals,
+        signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in probe.features)),
+        training_rounds=contender.training_rounds,
+        search_rounds=contender.search_rounds,
+        tuned_on=contender.tuned_on,
+        tuned_population=contender.tuned_population,
+        episodes=tuple(episodes),
+        trainings=contender.trainings,
+    )
+
+
+def _play_grid(settings: Settings, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
+    """Fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
+    core = make_core(1, **{**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy"})
+    knob, rounds = core.knobs[0], core.federation.config.rounds
+    grid = [fixed_contender(float(value), settings) for value in knob.decode(np.linspace(-1, 1, COARSE_VALUES))]
+    results = []
+    with rounds_bar(rounds * len(cases) * len(grid), f"hindsight: {len(grid)} fixed clip norms") as progress:
+        for contender in grid:
+            episodes, _ = play(contender, settings, cases, progress, every_round=False)
+            results.append(_result(contender, settings, episodes))
+    return tuple(results)
 
 
 def finish(comparison: Comparison, folder: Path) -> None:
@@ -150,21 +193,23 @@ def _write_events(comparison: Comparison, result: ControllerResult, folder: Path
                     by_round.setdefault(int(index), []).append(value)
             for index, values in sorted(by_round.items()):
                 writer.round(index, {name: float(np.mean(values))})
-        parameters: dict[str, str | float | int | bool] = {
-            "task": comparison.task,
-            "method": comparison.method,
-            "controller": result.name,
-            "signals": result.signals,
-            "epsilon": comparison.epsilon,
-            "rounds": comparison.rounds,
-            "clients": comparison.clients,
-            "sampling rate": comparison.sampling_rate,
-            "population": comparison.population,
-            "trained on": result.tuned_population or "nothing",
-            "seed": f"mean of {len(result.episodes)}",
-        }
+        targets = set(comparison.targets.values())
+        spent = ("epsilon_spent",) if len(targets) == 1 else ()  # different budgets have no mean
+        parameters = hyperparameters(
+            task=comparison.task,
+            method=comparison.method,
+            controller=result.name,
+            signals=result.signals,
+            epsilon=targets.pop() if len(targets) == 1 else targets_text(comparison),
+            rounds=comparison.rounds,
+            clients=comparison.clients,
+            sampling_rate=comparison.sampling_rate,
+            population=comparison.population,
+            trained_on=result.tuned_population,
+            seed=f"mean of {len(result.episodes)}",
+        )
         metrics = {
             name: float(np.mean([getattr(episode, name) for episode in result.episodes]))
-            for name in ("global_accuracy", "personal_accuracy", "epsilon_spent")
+            for name in ("global_accuracy", "personal_accuracy", *spent)
         }
         writer.hparams(parameters, metrics)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agents.algorithms import ALGORITHMS
-from agents.bundle import LearnedController, load_controller
+from agents.bundle import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore, make_core
 from envs.instances import instance_population
 from envs.tasks import find_task
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar
+from experiments.trainings import common_label, load_trainings, training_names
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
 from fl_core.data.populations import POPULATIONS, share_samples
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.errors import InputError, unknown_name
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
 LEARNED = tuple(ALGORITHMS)
@@ -39,7 +41,7 @@ def check_spec(spec: str) -> None:
         InputError: the controller is unknown, or its parameters or folder are wrong.
     """
     if is_learned(spec):
-        _load(spec)
+        load_trainings(spec)
     elif is_online(spec):
         parse_online(spec)
     elif spec.partition(":")[0] in CONTROLLERS:
@@ -83,18 +85,38 @@ def make_contenders(
         if contender is None:
             _hand_coded(parse_controller(spec), settings, None, dry=True)
         else:
-            contender.build(make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"}))
+            core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
+            for build in contender.builds:
+                build(core)
     tuned = None
     if needs_search(specs):
         rounds = int(make_core(1, **{**settings, "reward": "final-accuracy"}).task.federation.rounds)
         with rounds_bar(search_rounds(rounds, instances), "search for the best fixed clip norm") as progress:
             tuned = tune_fixed_clip(settings, instances, progress, train_on)
-    ready = [
-        _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
-        for spec, contender in zip(specs, contenders, strict=True)
-    ]
+    ready = _told_apart(
+        [
+            _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
+            for spec, contender in zip(specs, contenders, strict=True)
+        ]
+    )
     _warn_of_shared_clients(ready, settings)
     return ready
+
+
+def fixed_contender(clip_norm: float, settings: Settings) -> Contender:
+    """A fixed clip norm, ready to play."""
+    return _hand_coded(parse_controller(f"fixed:{clip_norm:.12g}"), settings, None)
+
+
+def _told_apart(contenders: list[Contender]) -> list[Contender]:
+    """Labels that two contenders share, as trainings of one algorithm with one seed do, are told apart by the specs."""
+    labels = [contender.label for contender in contenders]
+    return [
+        replace(one, label=f"{one.label} {one.name.partition(':')[2] or one.name}")
+        if labels.count(one.label) > 1
+        else one
+        for one in contenders
+    ]
 
 
 def _warn_of_shared_clients(contenders: Sequence[Contender], settings: Settings) -> None:
@@ -136,7 +158,7 @@ def _online(spec: OnlineSpec, settings: Settings) -> Contender:
         name=str(spec),
         label=OnlinePPO.for_env(core, spec.seed).label,
         view=view,
-        build=build,
+        builds=(build,),
         signals=signals,
         reads=SEEN[signals],
     )
@@ -162,7 +184,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
         name=str(spec),
         label=make_controller(spec, core, anchor).label,
         view=view,
-        build=build,
+        builds=(build,),
         search_rounds=tuned.rounds if tuned and searched else 0,
         tuned_on=words if searched else "",
         tuned_population=tuned.population if tuned and searched else "",
@@ -172,38 +194,36 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
 
 
 def _learned(spec: str, settings: Settings) -> Contender:
-    """A saved controller; a warning says where it is asked to act in another setting than it was trained in."""
-    controller = _load(spec)
+    """Saved trainings of a controller; a warning says where they are to act in another setting than trained in."""
+    trained = load_trainings(spec)
+    controller = trained[0]
     own = controller.blueprint.settings
     here = {"task": "digits"} | dict(settings)
     task = find_task(str(own["task"])).federation
     for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
-        trained, asked = own.get(name, getattr(task, name, None)), here.get(name)
-        if asked is not None and trained is not None and str(asked) != str(trained):
-            warnings.warn(f"controller '{spec}' was trained with {name} {trained}, not {asked}.", stacklevel=2)
-
-    def build(target: EnvCore) -> Policy:
-        controller.check(target)
-        return controller
+        known, asked = own.get(name, getattr(task, name, None)), here.get(name)
+        if asked is not None and known is not None and str(asked) != str(known):
+            warnings.warn(f"controller '{spec}' was trained with {name} {known}, not {asked}.", stacklevel=2)
 
     return Contender(
         name=spec,
-        label=controller.label,
+        label=common_label(trained),
         view=controller.view,
-        build=build,
-        training_rounds=controller.training_rounds,
-        tuned_on=controller.trained_on,
+        builds=tuple(_checked(one) for one in trained),
+        trainings=training_names(trained),
+        training_rounds=sum(one.training_rounds for one in trained),
+        tuned_on=controller.trained_on if len(trained) == 1 else f"{len(trained)} trainings: {controller.trained_on}",
         tuned_population=controller.population,
         signals=controller.view["signals"],
         reads=controller.blueprint.features,
     )
 
 
-def _load(spec: str) -> LearnedController:
-    algorithm, _, folder = spec.partition(":")
-    if not folder:
-        raise InputError(f"controller '{spec}' names no folder; write {algorithm}:runs/NAME.")
-    controller = load_controller(folder)
-    found = controller.blueprint.algo
-    require(found == algorithm, f"controller '{spec}' was trained with {found}; write {found}:{folder}.")
-    return controller
+def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:
+    """What hands out a trained controller, to environments that it was trained for."""
+
+    def build(target: EnvCore) -> Policy:
+        controller.check(target)
+        return controller
+
+    return build

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs import EnvCore, make_core
+from experiments.cases import Case, batches
 from experiments.results import EVALUATED, Episode
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.populations import share_samples
@@ -54,10 +55,11 @@ class Contender:
         name: its spec, as a user would type it.
         label: how figures and tables call it.
         view: environment settings that it needs (`knobs`, `signals`, `decision_rounds`).
-        build: makes the policy for an environment.
+        builds: makes the policy for an environment; one for each training.
         training_rounds, search_rounds: federated rounds it cost to train or tune it.
         tuned_on: which instances that took, in words.
         tuned_population: whose data their clients hold; "" where there were none.
+        trainings: names of the trainings that made it; () for a controller that is not trained.
         signals: signal set that it is shown.
         reads: features that it depends on.
     """
@@ -65,12 +67,13 @@ class Contender:
     name: str
     label: str
     view: Mapping[str, Any]
-    build: Callable[[EnvCore], Policy]
+    builds: tuple[Callable[[EnvCore], Policy], ...]
     training_rounds: int = 0
     search_rounds: int = 0
     tuned_on: str = ""
     tuned_population: str = ""
     signals: str = field(default="public")
+    trainings: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
 
     def tuning(self, population: str) -> str:
@@ -96,34 +99,43 @@ def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:
 
 
 def play(
-    contender: Contender, settings: Settings, seeds: Sequence[int], progress: RowProgress
+    contender: Contender, settings: Settings, cases: Sequence[Case], progress: RowProgress, every_round: bool = True
 ) -> tuple[list[Episode], str]:
-    """One episode of a controller for every seed, and how the executor ran them.
+    """One episode of each of a controller's trainings for every case, and how the executor ran them.
 
     Args:
         contender: the controller.
         settings: the environment, without the controller's own view; unless it names a population, target clients.
-        seeds: instances.
+        cases: held-out runs.
         progress: told of every round done.
+        every_round: whether to evaluate after every round and to record trajectories.
     """
-    whole = {
-        "instances": "test",
-        **settings,
-        **contender.view,
-        "reward": "final-accuracy",
-        "evaluate_every_round": True,
-    }
-    core = make_core(1, **whole)
-    rows = rows_at_once(core.task.federation, core.federation.model.size, len(seeds))
+    view = {**contender.view, "reward": "final-accuracy", "evaluate_every_round": every_round}
+    episodes: list[Episode] = []
+    executor = ""
+    for shared, group in batches(cases):
+        whole = {"instances": "test", **settings, **shared, **view}
+        for training, build in enumerate(contender.builds):
+            played, executor = _play_batches(build, whole, group, progress)
+            episodes += [replace(one, training=training) for one in played]
+    return episodes if every_round else [replace(one, trajectory={}) for one in episodes], executor
+
+
+def _play_batches(
+    build: Callable[[EnvCore], Policy], settings: Settings, cases: Sequence[Case], progress: RowProgress
+) -> tuple[list[Episode], str]:
+    """One policy on cases that share their environment, as many at a time as memory allows."""
+    core = make_core(1, **settings)
+    rows = rows_at_once(core.task.federation, core.federation.model.size, len(cases))
     episodes: list[Episode] = []
     state: Any = None
-    for first in range(0, len(seeds), rows):
-        chunk = list(seeds[first : first + rows])
+    for first in range(0, len(cases), rows):
+        chunk = cases[first : first + rows]
         if core.runs != len(chunk):
-            core = make_core(len(chunk), **whole)
+            core = make_core(len(chunk), **settings)
             state = None if state is None else tuple(part[: len(chunk)] for part in state)
-        state = run_to_the_end(core, contender.build(core), chunk, progress, state)
-        episodes += [episode_of(core, row) for row in range(len(chunk))]
+        state = run_to_the_end(core, build(core), [case.run_settings() for case in chunk], progress, state)
+        episodes += [replace(episode_of(core, row), instance=case.instance) for row, case in enumerate(chunk)]
     return episodes, core.federation.executor.choice
 
 
@@ -145,14 +157,14 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
 
 
 def run_to_the_end(
-    core: EnvCore, policy: Policy, seeds: Sequence[int], progress: RowProgress, state: Any = None
+    core: EnvCore, policy: Policy, instances: Sequence[RunSettings], progress: RowProgress, state: Any = None
 ) -> Any:
-    """Reset every row of a core to one of the seeds, and let the policy act until all runs have ended.
+    """Reset every row of a core to one of the instances, and let the policy act until all runs have ended.
 
     Returns:
-        The policy's state, to be handed in with the next seeds, so that random controllers do not repeat themselves.
+        The policy's state, to be handed in with the next instances, so that random ones do not repeat themselves.
     """
-    core.reset(range(core.runs), [RunSettings(seed=seed) for seed in seeds])
+    core.reset(range(core.runs), instances)
     done = 0
     for latest in decisions(core, policy, state):
         state = latest
@@ -176,5 +188,9 @@ def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:
         epsilon_pld=ledger.epsilon_by("pld") if by_pld and math.isfinite(spent) else math.inf,
         rounds=len(history),
         diverged=core.diverged(row),
-        trajectory={name: [step[name] for step in history] for name in _TRAJECTORIES if name in last},
+        trajectory={
+            name: [step[name] for step in history]
+            for name in _TRAJECTORIES
+            if history and all(name in step for step in history)
+        },
     )

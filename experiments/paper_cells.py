@@ -25,7 +25,7 @@ from experiments.contenders import is_online
 from experiments.episodes import Policy, RowProgress, decisions
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
-from experiments.run import final_metrics, hyperparameters
+from experiments.run import final_metrics, run_parameters
 from experiments.tensorboard import RoundWriter
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.data.datasets import dataset_available, dataset_entry
@@ -192,7 +192,7 @@ def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> N
     core.reset([0], [RunSettings(seed=cell.seed)])
     with RoundWriter(events) as writer:
         rounds = _play(core, cell, writer, progress)
-        writer.hparams(hyperparameters(core, cell.controller, cell.seed, ""), final_metrics(core, 0))
+        writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core, 0))
     record = _record(core, cell)
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
     write_json(cell.path(folder), record | seconds)

@@ -19,9 +19,9 @@ from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar
 from experiments.run_state import drop_run_state, load_run_state, save_run_state
 from experiments.runfolder import make_run_folder, write_csv, write_yaml
-from experiments.tensorboard import Parameter, RoundWriter
+from experiments.tensorboard import Parameter, RoundWriter, hyperparameters
 from fl_core.config import EVALUATIONS, FederationConfig, RunSettings
-from fl_core.errors import require_count
+from fl_core.errors import require, require_count
 from fl_core.files import spelled_out, write_json
 from fl_core.rounds import find_figure
 
@@ -65,6 +65,8 @@ class RunCommand:
         require_count("search_instances", self.search_instances)
         settings = {"task": self.task, **asdict(self.federation)}
         (contender,) = make_contenders([self.controller], settings, self.search_instances, self.train_on)
+        several = len(contender.builds)
+        require(several == 1, f"controller '{contender.name}' names {several} trainings, but a run is played by one.")
         core = _make_core(settings, contender)
         core.reset([0], [RunSettings(seed=self.seed)])
         folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
@@ -96,7 +98,7 @@ def _finish(
             record.play(progress, memory, midway)
         finally:
             record.save("complete" if core.finished.all() else "interrupted")
-        parameters = hyperparameters(core, contender.name, about["seed"], contender.tuned_population)
+        parameters = run_parameters(core, contender.name, about["seed"], contender.tuned_population)
         writer.hparams(parameters, final_metrics(core, 0))
     drop_run_state(folder)
     print_summary(core, contender, folder)
@@ -114,7 +116,7 @@ class _Record:
         """Let the controller act to the end."""
         save_run_state(self._folder, self._about, self._core, memory)
         saved = time.monotonic()
-        for latest in decisions(self._core, self._contender.build(self._core), memory, midway):
+        for latest in decisions(self._core, self._contender.builds[0](self._core), memory, midway):
             progress(self._write_new_rounds())
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
@@ -182,22 +184,22 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
     }
 
 
-def hyperparameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, Parameter]:
-    """What TensorBoard's HParams page lists of a run; every run has the same names, or the page drops some."""
+def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, Parameter]:
+    """What TensorBoard's HParams page lists of a run."""
     config = core.federation.config
-    return {
-        "task": core.task.name,
-        "method": config.method,
-        "controller": controller,
-        "signals": core.spec.signals,
-        "epsilon": config.epsilon,
-        "rounds": config.rounds,
-        "clients": config.clients,
-        "sampling rate": config.sampling_rate,
-        "population": config.population,
-        "trained on": trained_on or "nothing",
-        "seed": seed,
-    }
+    return hyperparameters(
+        task=core.task.name,
+        method=config.method,
+        controller=controller,
+        signals=core.spec.signals,
+        epsilon=config.epsilon,
+        rounds=config.rounds,
+        clients=config.clients,
+        sampling_rate=config.sampling_rate,
+        population=config.population,
+        trained_on=trained_on,
+        seed=seed,
+    )
 
 
 def final_metrics(core: EnvCore, row: int) -> dict[str, float]:

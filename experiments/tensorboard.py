@@ -56,6 +56,40 @@ def tag_of(figure: str) -> str:
 Parameter = str | float | int | bool
 
 
+def hyperparameters(
+    *,
+    task: str,
+    method: str,
+    controller: str,
+    signals: str,
+    epsilon: float | str,
+    rounds: int,
+    clients: int,
+    sampling_rate: float,
+    population: str,
+    trained_on: str,
+    seed: int | str,
+) -> dict[str, Parameter]:
+    """What the HParams page lists of a run or of a controller's runs: the same columns for all, or the page drops some.
+
+    `epsilon` is the target, `trained_on` the population that trained or tuned the controller ("" for none); where there
+    are several runs, `epsilon` and `seed` say in words which.
+    """
+    return {
+        "task": task,
+        "method": method,
+        "controller": controller,
+        "signals": signals,
+        "epsilon": epsilon,
+        "rounds": rounds,
+        "clients": clients,
+        "sampling rate": sampling_rate,
+        "population": population,
+        "trained on": trained_on or "nothing",
+        "seed": seed,
+    }
+
+
 class RoundWriter:
     """Writes one run's event file; use it as a context manager, so that the tail is on disk whatever happens.
 

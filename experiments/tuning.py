@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from envs import EnvCore, make_core
 from envs.instances import instance_seeds
 from experiments.episodes import RowProgress, Settings, rows_at_once, run_to_the_end
+from fl_core.config import RunSettings
 
 COARSE_VALUES = 9
 FINE_STEPS = (-2 / 3, -1 / 3, 1 / 3, 2 / 3)
@@ -101,7 +102,7 @@ def _score(
         if core is None or core.runs != len(chunk):
             core = make_core(len(chunk), **_environment(settings))
         actions = np.array([[coordinate] for coordinate, _ in chunk], dtype=np.float32)
-        run_to_the_end(core, _FixedActions(actions), [seed for _, seed in chunk], progress)
+        run_to_the_end(core, _FixedActions(actions), [RunSettings(seed=seed) for _, seed in chunk], progress)
         finals += [core.final_accuracy(row) for row in range(core.runs)]
     table = np.array(finals).reshape(len(coordinates), len(seeds))
     return np.asarray(table.mean(axis=1), dtype=np.float64)

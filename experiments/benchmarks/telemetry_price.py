@@ -17,6 +17,7 @@ from envs.instances import instance_seeds
 from experiments.contenders import make_contenders
 from experiments.episodes import run_to_the_end
 from experiments.progress import rounds_bar
+from fl_core.config import RunSettings
 from fl_core.data.datasets import dataset_available
 from fl_core.rounds import FloatArray
 
@@ -45,7 +46,8 @@ def accuracies(task: str, controller: str, share: float) -> FloatArray:
     (contender,) = make_contenders([controller], settings, 1)
     core = make_core(SEEDS, **settings, **contender.view)  # accuracy is measured at the end only
     with rounds_bar(core.task.federation.rounds * SEEDS, f"{task}, {controller}, share {share:g}") as told:
-        run_to_the_end(core, contender.build(core), instance_seeds("test", SEEDS), told)
+        instances = [RunSettings(seed=seed) for seed in instance_seeds("test", SEEDS)]
+        run_to_the_end(core, contender.builds[0](core), instances, told)
     return 100 * np.array([core.final_accuracy(row) for row in range(SEEDS)])
 
 
