@@ -11,7 +11,6 @@ from experiments.paper_tables import MEASURES, find_table, merge, table_names
 from fl_core.data.datasets import DATASETS
 from fl_core.errors import InputError
 from fl_core.privacy.ledger import Ledger
-from policies.catalog import parse_controller
 
 TABLES = table_names()
 

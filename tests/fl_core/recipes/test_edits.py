@@ -288,7 +288,7 @@ def test_a_plan_with_a_knob_that_the_method_lacks_is_refused(method, knob):
         ("feddpa", {"personal_threshold": np.array([math.nan])}, "personal_threshold is nan"),
         ("fedglp-adp", {"layer_weights": np.array([0.5])}, "each of 1 runs and 2 layers"),
         ("fedglp-adp", {"layer_weights": np.array([[0.5, 0.0]])}, "layer_weights is 0.0"),
-        ("dp-fedavg", {"budget_pace": np.array([20.0])}, "budget_pace is 20.0"),
+        ("dp-fedavg", {"budget_pace": np.array([200.0])}, "budget_pace is 200.0"),
         ("dp-fedavg", {"telemetry_share": [0.1]}, r"telemetry_share is \[0.1\], but it must be an array"),
     ],
 )
