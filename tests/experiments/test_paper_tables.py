@@ -26,7 +26,7 @@ def test_every_cell_of_every_table_builds(name, guarantee):
         assert federation.guarantee == (guarantee if federation.recipe().private else "sound")
         assert math.isfinite(federation.epsilon) == federation.recipe().private
         assert cell.clip_norm > 0
-        parse_controller(cell.controller)
+        check_spec(cell.controller)
 
 
 @pytest.mark.parametrize("name", TABLES)
