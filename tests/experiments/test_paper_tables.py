@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from experiments.contenders import check_spec
 from experiments.paper_cells import choose_dataset, fitting_model, make_cells, make_federation
 from experiments.paper_tables import MEASURES, find_table, merge, table_names
 from fl_core.data.datasets import DATASETS
