@@ -25,7 +25,9 @@ def longest_ratio(method: str) -> float:
     return LIMITS.get(method, OTHERS) + extra
 
 
-def method_costs(executor: str, model: str, dataset: str, clients: int, local_epochs: float = 3.0) -> dict[str, float]:
+def method_costs(
+    executor: str, model: str, dataset: str, clients: int, sampling_rate: float, local_epochs: float = 3.0
+) -> dict[str, float]:
     """Seconds of processor time of a round of every method: the least of interleaved repeats, after a first one."""
     warnings.simplefilter("ignore")
     federations = {}
@@ -35,6 +37,8 @@ def method_costs(executor: str, model: str, dataset: str, clients: int, local_ep
             model=model,
             method=name,
             clients=clients,
+            sampling="fixed",
+            sampling_rate=sampling_rate,
             partition="iid",
             local_epochs=local_epochs,
             learning_rate=0.05,
