@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +81,9 @@ def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
 
 
 def aligned(
-    controller: ControllerResult, name: str, instance: str | None = None
+    controller: ControllerResult, name: str, instances: Collection[str] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One trajectory of all episodes, or of those of one instance, on common rounds.
+    """One trajectory of all episodes, or of those of some instances, on common rounds.
 
     An episode that ended early keeps its last value where the figure describes the model or the budget, which stay as
     they are; a decision (clip norm, …) ends with the episode. Values that are not finite are left out.
@@ -93,7 +94,7 @@ def aligned(
     stays = name in EVALUATED or name == "epsilon_spent"
     curves = []
     for episode in controller.episodes:
-        if instance not in (None, episode.instance):
+        if instances is not None and episode.instance not in instances:
             continue
         rounds, values = (np.asarray(part, dtype=np.float64) for part in episode.series(name))
         finite = np.isfinite(values)
@@ -119,7 +120,8 @@ def control_figure(comparison: Comparison) -> Figure:
         figure, axes = _panels(len(names) * len(instances))
         for ax, (name, instance) in zip(axes, itertools.product(names, instances), strict=True):
             title, unit = _DECISIONS[name]
-            _curves(ax, comparison, name, title if instance is None else f"{title}: {instance}", unit, 1.0, instance)
+            only = None if instance is None else (instance,)
+            _curves(ax, comparison, name, title if instance is None else f"{title}: {instance}", unit, 1.0, only)
             if name == "clip_norm":
                 _log_axis(ax)
         return _finish(figure, axes, comparison)
@@ -161,17 +163,22 @@ def overview_figure(comparison: Comparison) -> Figure:
 
 
 def budget_figure(comparison: Comparison) -> Figure:
-    """ε that the ledger has counted after each round, and the target."""
+    """ε that the ledger has counted after each round, and the target; a panel for each of a few targets."""
+    by_target: dict[float, list[str]] = {}
+    for instance, target in comparison.targets.items():
+        by_target.setdefault(target, []).append(instance)
+    shown = sorted(by_target)[:MOST_PANELS]
+    label = f"ε spent (δ = {comparison.delta:g})".replace("e-0", "e-")
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(1)
-        label = f"ε spent (δ = {comparison.delta:g})".replace("e-0", "e-")
-        _curves(axes[0], comparison, "epsilon_spent", "Privacy budget spent after each round, by the ledger", label)
-        targets = [target for target in sorted(set(comparison.targets.values())) if math.isfinite(target)]
-        for target in targets:
-            axes[0].axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
-            corner = axes[0].get_yaxis_transform()
-            axes[0].text(0.01, target, f"target ε = {target:g}", transform=corner, va="bottom", color=GREY)
-            axes[0].set_ylim(0, max(axes[0].get_ylim()[1], target * 1.12))
+        figure, axes = _panels(len(shown))
+        for ax, target in zip(axes, shown, strict=True):
+            title = "Privacy budget spent after each round, by the ledger"
+            _curves(ax, comparison, "epsilon_spent", title, label, 1.0, by_target[target])
+            if math.isfinite(target):
+                ax.axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
+                corner = ax.get_yaxis_transform()
+                ax.text(0.01, target, f"target ε = {target:g}", transform=corner, va="bottom", color=GREY)
+                ax.set_ylim(0, max(ax.get_ylim()[1], target * 1.12))
         return _finish(figure, axes, comparison)
 
 
@@ -270,12 +277,12 @@ def _curves(
     title: str,
     unit: str,
     scale: float = 1.0,
-    instance: str | None = None,
+    instances: Collection[str] | None = None,
 ) -> None:
     styles = line_styles(comparison)
     drawn = False
     for controller in comparison.controllers:
-        rounds, values = aligned(controller, name, instance)
+        rounds, values = aligned(controller, name, instances)
         if not rounds.size:
             continue
         drawn = True

@@ -106,23 +106,23 @@ p { max-width: 46rem; margin: .6rem 0; }
 .verdict p { margin: 0; }
 .scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
-th, td { padding: .4rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-thead th { color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); vertical-align: bottom; }
+th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+thead th { color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); vertical-align: bottom;
+  white-space: normal; }
 th:first-child { position: sticky; left: 0; background: #fff; text-align: left; padding-left: 0; }
-tbody th { font-weight: 600; }
+tbody th { font-weight: 600; max-width: 17rem; white-space: normal; }
 .text { text-align: left; white-space: normal; min-width: 8rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1.5rem; }
-figure { margin: 0; break-inside: avoid; }
+.figures { columns: 30rem 2; column-gap: 1.5rem; }
+figure { margin: 0 0 1.5rem; break-inside: avoid; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .9rem; }
 pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { th, td { padding: .35rem .5rem; } thead th { white-space: normal; }
-  table { font-size: .85rem; }
-  tbody th { max-width: 8.5rem; white-space: normal; } }
+@media (max-width: 40rem) { th, td { padding: .35rem .5rem; }
+  table { font-size: .85rem; } tbody th { max-width: 8.5rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; }
-  table, figcaption { font-size: 8.5pt; } th, td { padding: .3rem .5rem; } thead th { white-space: normal; }
+  table, figcaption { font-size: 8.5pt; } th, td { padding: .3rem .5rem; }
   .scroll { overflow: visible; } h2 { break-after: avoid; } tr { break-inside: avoid; }
-  .figures { grid-template-columns: 1fr 1fr; } .verdict { background: none; } }
+  .figures { columns: 2; } .verdict { background: none; } }
 """
 
 

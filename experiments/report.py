@@ -165,7 +165,11 @@ def _improvement_text(row: Row) -> str:
 
 def _instance_words(comparison: Comparison) -> str:
     which = JUDGED_BY[comparison.judged_by]
-    return f"Final {which} accuracy in %, interquartile mean [95 % interval], in each setting by itself."
+    seeds = len(comparison.controllers[0].by_pair()) // len(comparison.instances)
+    return (
+        f"Final {which} accuracy in %, interquartile mean [95 % interval], in each setting by itself, on {seeds} seeds "
+        "of its own."
+    )
 
 
 def _instance_table(comparison: Comparison, rows: list[Row]) -> Table:
@@ -174,8 +178,8 @@ def _instance_table(comparison: Comparison, rows: list[Row]) -> Table:
     for instance in comparison.instances:
         here = [one.on(instance.name) for one in scores]
         cells = [estimate_text(estimate(one), len(one.pairs) > 1) for one in here]
-        lines.append((instance.name, epsilon_text(instance.epsilon), str(len(here[0].pairs)), *cells))
-    return Table(("Instance", "ε target", "Seeds", *(_name(row) for row in rows)), tuple(lines))
+        lines.append((instance.name, epsilon_text(instance.epsilon), *cells))
+    return Table(("Instance", "ε", *(_name(row) for row in rows)), tuple(lines))
 
 
 def _regret_words(comparison: Comparison) -> list[str]:

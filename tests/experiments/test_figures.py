@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments import figures
-from experiments.results import Comparison
+from experiments.results import Comparison, Instance
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
 
 ALL = [
@@ -183,3 +183,33 @@ def test_settings_of_the_caller_and_pyplot_stay_untouched() -> None:
     code = "import sys, experiments.figures; print('matplotlib.pyplot' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def on_two_budgets() -> Comparison:
+    instances = (Instance("hard", 4.0, {}), Instance("easy", 8.0, {}))
+    episodes = tuple(
+        make_episode(
+            seed,
+            instance=one.name,
+            trajectory={"clip_norm": [one.epsilon] * 4, "epsilon_spent": [one.epsilon * k / 4 for k in range(1, 5)]},
+        )
+        for seed, one in enumerate(instances)
+    )
+    return make_comparison(make_controller("x", [], episodes=episodes), instances=instances)
+
+
+def test_budgets_and_decisions_of_different_instances_have_panels_of_their_own() -> None:
+    budgets = figures.budget_figure(on_two_budgets())
+    assert [ax.lines[0].get_ydata()[-1] for ax in budgets.axes] == [4.0, 8.0]  # type: ignore[index]
+    assert [text.get_text() for ax in budgets.axes for text in ax.texts] == ["target ε = 4", "target ε = 8"]
+    decisions = figures.control_figure(on_two_budgets())
+    assert [ax.get_title(loc="left").rpartition(": ")[2] for ax in decisions.axes] == ["hard", "easy"]
+    assert [ax.lines[0].get_ydata()[0] for ax in decisions.axes] == [4.0, 8.0]  # type: ignore[index]
+
+
+def test_profiles_fall_from_all_runs_to_none() -> None:
+    line = figures.profile_figure(two()).axes[0].lines[0]
+    x, y = np.asarray(line.get_xydata()).T
+    assert (y[0], y[-1]) == (100.0, 0.0)
+    assert (np.diff(y) <= 0).all()
+    assert y[np.searchsorted(x, 55.0)] == pytest.approx(200 / 3)  # two of 50, 60 and 70 % are above 55 %

@@ -15,9 +15,10 @@ import pytest
 from rich.console import Console
 
 from experiments import figures
+from experiments.costs import search_epsilon
 from experiments.pages import html, markdown
 from experiments.report import TRUST, contents, table, write_report
-from experiments.results import Comparison
+from experiments.results import Comparison, ControllerResult, Instance
 from experiments.statistics import summarise
 from experiments.tables import csv_text
 from experiments.verdict import verdict
@@ -273,3 +274,48 @@ def test_a_published_method_is_reported_as_a_claim_not_as_a_certificate() -> Non
     honest = " ".join(markdown(six(), contents(six())).split())
     assert "What is promised is ε by the ledger" in honest
     assert "ε by ledger, mean" in honest
+
+
+def test_instances_regret_and_costs_are_in_both_reports() -> None:
+    values = [0.5, 0.6, 0.7, 0.6, 0.5, 0.6]
+    instances = (Instance("hard", 8.0, {}), Instance("easy", 8.0, {}))
+
+    def spread(name: str, shift: float, **changes: Any) -> ControllerResult:
+        episodes = tuple(make_episode(s, v + shift, instance=("hard", "easy")[s % 2]) for s, v in enumerate(values))
+        return make_controller(name, [], episodes=episodes, **changes)
+
+    comparison = make_comparison(
+        spread("best-fixed", 0.0, search_rounds=416),
+        spread("aqc", 0.1),
+        instances=instances,
+        hindsight=(spread("fixed:1", 0.15), spread("fixed:2", -0.1)),
+        noise_multiplier=4.0,
+    )
+    for text in (markdown(comparison, contents(comparison)), page(comparison).text):
+        for words in ("Each instance", "hard: fixed:1", "easy: best fixed", "Worst instance", "composed by Gaussian"):
+            assert words in text
+    text = " ".join(markdown(comparison, contents(comparison)).split())
+    assert "| hard: fixed:1 | +15.0 [+15.0, +15.0] | +5.0 [+5.0, +5.0] |" in text
+    assert "| easy: best fixed | 0.0 [0.0, 0.0] | −10.0 [−10.0, −10.0] |" in text
+    assert (
+        f"| best fixed | 0 | 416 | 104 | {round(search_epsilon(comparison, comparison.controllers[0]) or 0, 1):g} |"
+        in text
+    )
+    plain = markdown(six(), contents(six()))
+    assert "Best of the tuned controllers: best fixed clip" in plain
+    assert "Hindsight" not in plain
+    assert "Each instance" not in plain
+
+
+def test_csv_has_the_difference_to_the_baseline_and_the_runs_of_hindsight() -> None:
+    learned = make_controller(
+        "ppo",
+        [],
+        trainings=("seed 4", "seed 5"),
+        episodes=tuple(make_episode(s, 0.5 + 0.1 * t, training=t) for s in (0, 1) for t in (0, 1)),
+    )
+    base, extra = make_controller("best-fixed", [0.4, 0.6]), make_controller("fixed:1", [0.7, 0.7])
+    lines = list(csv.DictReader(io.StringIO(csv_text(make_comparison(base, learned, hindsight=(extra,))))))
+    assert [line["role"] for line in lines] == ["controller"] * 6 + ["hindsight"] * 2
+    assert [line["training"] for line in lines[2:6]] == ["seed 4", "seed 5"] * 2
+    assert [float(line["difference"]) for line in lines[2:6]] == pytest.approx([0.1, 0.2, -0.1, 0.0])
