@@ -58,7 +58,7 @@ class PrivacyReport:
     def lines(self) -> list[str]:
         """What `dpilot run` prints."""
         lines = self._epsilons()
-        if self.guarantee == "as-published":
+        if self.guarantee == "as-published" or self.uncovered:
             lines.append(("uncovered", "; ".join(self.uncovered) or "nothing"))
         return layout([*lines, ("adaptive", self.validity), *self.views()])
 

@@ -93,3 +93,11 @@ def test_without_noise_nothing_is_certified_and_json_has_no_infinity() -> None:
     local, _ = report_of(method="local-only", knobs="none")
     assert local.spent == 0
     assert local.certified == 0
+
+
+def test_exact_signals_are_printed_as_uncovered_in_a_sound_run() -> None:
+    report = privacy_report(play(signals="paper"), 0)
+    assert report.certified is None
+    (line,) = [line for line in report.lines() if line.startswith("uncovered")]
+    assert "exact figures that the controller saw" in line
+    assert not any(line.startswith("uncovered") for line in privacy_report(play(), 0).lines())
