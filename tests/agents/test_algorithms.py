@@ -14,6 +14,7 @@ from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
 from agents.checkpoint import load_checkpoint
 from agents.config import option_names
 from envs import DPilotVecEnv
+from experiments.cases import deal
 from experiments.episodes import Contender, play
 from fl_core.errors import InputError
 from tests.agents.conftest import TINY
@@ -109,11 +110,11 @@ def test_the_state_of_a_memory_leads_with_rows(tmp_path: Path) -> None:
 @WITH_ZOO
 def test_a_memory_plays_batches_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = train(TINY, _config("recurrent-ppo"), tmp_path / "run").controller
-    contender = Contender("x", "x", controller.view, lambda core: controller)
+    contender = Contender("x", "x", controller.view, (lambda core: controller,))
     settings = {name: value for name, value in TINY.items() if name != "decision_rounds"}
-    whole, _ = play(contender, settings, [1, 2, 3], lambda _: None)
+    whole, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
     monkeypatch.setattr("experiments.episodes.rows_at_once", lambda *_: 2)
-    parts, _ = play(contender, settings, [1, 2, 3], lambda _: None)
+    parts, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one.trajectory["clip_norm"], other.trajectory["clip_norm"], rtol=1e-5)
 
