@@ -126,6 +126,8 @@ def test_every_option_belongs_to_an_algorithm_and_is_checked() -> None:
     known = {name for one in ALGORITHMS.values() for name in one.options}
     assert known == set(option_names())
     for name, algorithm in ALGORITHMS.items():
+        if find_spec(algorithm.place.partition(":")[0]) is None:
+            continue  # of the extra zoo
         TrainingConfig(algo=name, **{key: value for key, value in algorithm.options.items() if value is not None})
 
 
