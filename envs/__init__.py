@@ -14,13 +14,25 @@ from envs.vector import DPilotVectorEnv
 if TYPE_CHECKING:
     from envs.sb3 import DPilotVecEnv
 
-__all__ = ["DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec", "make_core"]
+__all__ = ["KINDS", "DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec", "make_core"]
+
+
+KINDS: dict[str, dict[str, str]] = {
+    "Clip": {},
+    "LayerClip": {"method": "fedglp-adp", "knobs": "clip_norm,layer_weights"},
+    "Budget": {"knobs": "budget_pace"},
+    "Personalize": {"method": "fedglp-adp", "knobs": "personalization"},
+    "Joint": {"method": "fedglp-adp", "knobs": "all"},
+}
+"""What each kind of control sets, and with which method unless `method=` names another that has the knobs."""
 
 
 def _register() -> None:
-    """One id per kind of control, and one per built-in task for tools that take nothing but an id."""
-    ids: dict[str, dict[str, str]] = {"DPilot/Clip-v0": {}} | {
-        f"DPilot/Clip-{task}-v0": {"task": task} for task in TASKS
+    """One id per kind of control, and one per kind and built-in task for tools that take nothing but an id."""
+    ids = {
+        f"DPilot/{kind}{suffix}-v0": settings | task
+        for kind, settings in KINDS.items()
+        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in TASKS)]
     }
     for name, settings in ids.items():
         if name not in gym.registry:

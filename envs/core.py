@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from envs.instances import instance_population, instance_seeds
 from envs.knobs import make_knobs, plan_values
+from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from envs.tasks import Task, find_task
@@ -38,7 +39,7 @@ class EnvSpec:
     task: str = "digits"
     """Built-in task (`dpilot list tasks`)."""
     knobs: str = "clip_norm"
-    """Comma-separated knobs that the action sets (`dpilot list knobs`)."""
+    """Comma-separated knobs that the action sets (`dpilot list knobs`); all, personalization or none for those sets."""
     signals: str = "public"
     """What a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
     reward: str = "advantage"
@@ -93,7 +94,8 @@ class EnvCore:
         self.federation = Federation(self.task.federation, runs)
         recipe = self.federation.recipe
         layers = [span.name for span in self.federation.model.layers]
-        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers)
+        defaults = self.federation.default_knobs(0)
+        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers, defaults)
         bought = parse_telemetry(self.task.federation.telemetry)
         self.features = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
         self.judges_server = recipe.personalization.judged_by_server
@@ -104,6 +106,7 @@ class EnvCore:
         self._metrics: dict[str, FloatArray] = {}
         self._actions = np.zeros((runs, len(self.knobs)))
         self._observation = np.zeros((runs, len(self.features)), dtype=np.float32)
+        self._clips = ClipReference(self.task, runs, self.federation.model.size)
         self._reference = np.zeros(runs)
         self._references: dict[RunSettings, float] = {}
         self.finished = np.ones(runs, dtype=bool)
@@ -127,6 +130,7 @@ class EnvCore:
     def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
         """Start new episodes in some rows."""
         self.federation.start(rows, settings)
+        self._clips.reset(rows)
         if self._reward.needs_reference:
             self._find_references(settings)
             for row, one in zip(rows, settings, strict=True):
@@ -197,7 +201,9 @@ class EnvCore:
         values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
         for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
             self._actions[active, i] = knob.encode(value)[active]
-        plan = RoundPlan.from_values(self.runs, plan_values(self.knobs, values), self.task.clip_norm)
+        absolute = self._clips.resolve(plan_values(self.knobs, values))
+        plan = RoundPlan.from_values(self.runs, absolute, self.task.clip_norm)
+        self._clips.applied(plan.clip_norm, active)
         ended, diverged = self._advance(plan, active)
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
@@ -226,6 +232,7 @@ class EnvCore:
                 break
             report = self.federation.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
             self._record(report)
+            self._clips.observe(report)
             counts += report.ran
             for name, value in report.figures.items():
                 sums[name] = sums.get(name, np.zeros(self.runs)) + np.where(report.ran, value, 0.0)
@@ -280,7 +287,7 @@ class EnvCore:
         values = dict(self._figures)
         values[ROUND_FRACTION] = federation.rounds / federation.config.rounds
         multipliers = [budget.uniform_noise_multiplier for budget in federation.charging.budgets]
-        values[NOISE_LEVEL] = np.array([math.log10(max(sigma, 0.01)) / 2 for sigma in multipliers])
+        values[NOISE_LEVEL] = np.array(multipliers)
         for i, knob in enumerate(self.knobs):
             values[last_action(knob.name)] = self._actions[:, i]
         for column, feature in enumerate(self.features):
@@ -301,6 +308,7 @@ class EnvCore:
         state = self.federation.state_dict()
         arrays: dict[str, NDArray[Any]] = {f"figures.{name}": value for name, value in self._figures.items()}
         arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
+        arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
         arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
         state["plain"] |= {"finished": self.finished.tolist(), "history": [list(rounds) for rounds in self.history]}
@@ -320,6 +328,7 @@ class EnvCore:
         }
         self._figures = _with_prefix(arrays, "figures.")
         self._metrics = _with_prefix(arrays, "metrics.")
+        self._clips.load_state_dict(_with_prefix(arrays, "clips."))
         self._actions, self._reference = arrays["actions"], arrays["reference"]
         self._observation = arrays["observation"]
         self.finished = np.array(state["plain"]["finished"], dtype=bool)

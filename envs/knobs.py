@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from envs.listing import Listing
+from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.errors import require, unknown_name
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange
 from fl_core.rounds import FloatArray
@@ -24,6 +26,17 @@ class Knob(KnobRange):
 
     Its default stands in where a controller does not set it, or sets nonsense.
     """
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Texts for a listing, by column."""
+        return {
+            "knob": self.name,
+            "range": f"{self.low:g} to {self.high:g}",
+            "scale": self.scale,
+            "default": f"{self.default:g}",
+            "what it sets": self.summary,
+        }
 
     def decode(self, coordinate: FloatArray) -> FloatArray:
         """Values of action coordinates; beyond [-1, 1] they saturate, and NaN means the default."""
@@ -58,49 +71,114 @@ class Knob(KnobRange):
 
 
 NO_KNOBS = "none"
+EVERY_KNOB = "all"
+KNOB_GROUPS: dict[str, tuple[str, ...]] = {
+    "personalization": ("personal_rate", "personal_limit", "personal_threshold", "sparsity"),
+}
+"""Names that stand for several knobs: those of them that the method has."""
+_BOUGHT = "telemetry_share"
+FEW_METHODS = 8
+"""Up to so many methods are named where one lacks a knob."""
 
 
 def known_knobs() -> dict[str, KnobRange]:
-    """Every knob that some method has, by name."""
-    return {knob.name: knob for recipe in METHODS.values() for knob in recipe.knobs}
+    """Every knob that some method has, by name, and the environment's own."""
+    own = {knob.name: knob for recipe in METHODS.values() for knob in recipe.knobs}
+    return own | {name: knob.range for name, knob in RELATIVE_KNOBS.items()}
 
 
-def make_knob(task: Task, knob: KnobRange, layer: str = "") -> Knob:
-    """A method's knob in a task, which narrows the clip norm; `layer` names the one of a knob per layer."""
-    low, high, default = knob.low, knob.high, knob.default
+def make_knob(task: Task, knob: KnobRange, layer: str = "", default: float | None = None) -> Knob:
+    """A method's knob in a task, which narrows the clip norm.
+
+    Args:
+        task: whose clip norms hold.
+        knob: as the method has it.
+        layer: which one of a knob per layer this is.
+        default: what a run does where nobody sets it; None takes the knob's own.
+    """
+    low, high, usual = knob.low, knob.high, knob.default if default is None else default
     if knob.name == "clip_norm":
-        (low, high), default = task.clip_range, task.clip_norm
+        (low, high), usual = task.clip_range, task.clip_norm
     name = f"{knob.name}{PER_LAYER}{layer}" if layer else knob.name
-    return Knob(name, low, high, default, knob.scale, knob.summary)
+    return Knob(name, low, high, min(max(usual, low), high), knob.scale, knob.summary)
 
 
 def make_knobs(
-    task: Task, names: str, method_knobs: Sequence[KnobRange], layers: Sequence[str] = ()
-) -> tuple[Knob, ...]:
-    """The knobs of a comma-separated list; `none` stands for no knob at all.
+    task: Task,
+    names: str,
+    method_knobs: Sequence[KnobRange],
+    layers: Sequence[str] = (),
+    defaults: Mapping[str, float] | None = None,
+) -> Listing[Knob]:
+    """The knobs of a comma-separated list; `none` stands for no knob at all, `all` for every one of the method.
 
     Args:
         task: whose ranges hold.
-        names: as typed. A knob with one value per layer becomes one knob for each.
+        names: as typed, with `KNOB_GROUPS`. A knob with one value per layer becomes one knob for each.
         method_knobs: what the method has.
         layers: names of the model's layers.
+        defaults: what a run does where nobody sets a knob, where it is not the knob's own default.
 
     Raises:
-        InputError: one is unknown, repeated, or the method does not have it.
+        InputError: one is unknown, repeated, sets the same as another, or the method does not have it.
     """
     if names.strip() == NO_KNOBS:
-        return ()
-    wanted = [name.strip() for name in names.split(",")]
-    own, made = {knob.name: knob for knob in method_knobs}, []
-    for name in wanted:
-        if name not in known_knobs():
-            raise unknown_name("knob", name, known_knobs())
-        if name not in own:
-            has = ", ".join(own) or "none at all"
-            raise InputError(f"knob '{name}' does not exist in method '{task.federation.method}'; it has {has}.")
-        made += [make_knob(task, own[name], layer) for layer in (layers if own[name].per_layer else ("",))]
+        return Listing()
+    own = {knob.name: knob for knob in method_knobs}
+    own |= {name: knob.range for name, knob in RELATIVE_KNOBS.items() if knob.sets in own}
+    wanted = [one for name in names.split(",") for one in _named(task, name.strip(), own)]
     require(len(set(wanted)) == len(wanted), f"knobs is '{names}', but each may be named only once.")
-    return tuple(made)
+    _refuse_rivals(names, wanted)
+    known = defaults or {}
+    return Listing(
+        make_knob(task, own[name], layer, known.get(name))
+        for name in wanted
+        for layer in (layers if own[name].per_layer else ("",))
+    )
+
+
+def methods_with(name: str) -> list[str]:
+    """The methods that have a knob, or one of a group's."""
+    names = set(KNOB_GROUPS.get(name, (name,)))
+    names |= {RELATIVE_KNOBS[one].sets for one in names if one in RELATIVE_KNOBS}
+    return [recipe.name for recipe in METHODS.values() if names & {knob.name for knob in recipe.knobs}]
+
+
+def _named(task: Task, name: str, own: Mapping[str, KnobRange]) -> list[str]:
+    """The knobs that a name stands for."""
+    method = task.federation.method
+    if name == EVERY_KNOB:
+        bought = task.federation.telemetry_share > 0
+        found = [one for one in own if one not in RELATIVE_KNOBS and (bought or one != _BOUGHT)]
+        require(bool(found), f"knobs is '{EVERY_KNOB}', but method '{method}' has none.")
+        return found
+    if name in KNOB_GROUPS:
+        found = [one for one in KNOB_GROUPS[name] if one in own]
+        options = ", ".join(KNOB_GROUPS[name])
+        require(bool(found), f"method '{method}' has no knob of '{name}', which are {options}{_who_has(name)}.")
+        return found
+    if name not in known_knobs():
+        raise unknown_name("knob", name, [*known_knobs(), *KNOB_GROUPS, EVERY_KNOB, NO_KNOBS])
+    has = ", ".join(own) or "none at all"
+    require(name in own, f"knob '{name}' does not exist in method '{method}'; it has {has}{_who_has(name)}.")
+    return [name]
+
+
+def _who_has(name: str) -> str:
+    """Which methods have a knob, or one of a group's, as the end of a sentence, if they are few."""
+    methods = methods_with(name)
+    return f"; methods with it: {', '.join(methods)}" if len(methods) <= FEW_METHODS else ""
+
+
+def _refuse_rivals(names: str, wanted: Sequence[str]) -> None:
+    """Refuse knobs that set the same."""
+    sets = {name: RELATIVE_KNOBS[name].sets if name in RELATIVE_KNOBS else name for name in wanted}
+    for target in dict.fromkeys(sets.values()):
+        rivals = [name for name in wanted if sets[name] == target]
+        require(
+            len(rivals) <= 1,
+            f"knobs is '{names}', but {' and '.join(rivals)} set the same thing; name one of them.",
+        )
 
 
 def plan_values(knobs: Sequence[Knob], values: Sequence[FloatArray]) -> dict[str, FloatArray]:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from envs.knobs import Knob
+from envs.listing import Listing
 from fl_core.errors import unknown_name
 from fl_core.rounds import FIGURES, FloatArray
 from fl_core.telemetry import PER_LAYER, TELEMETRY
@@ -36,6 +37,7 @@ class Feature:
         scale: from the figure's value to the feature, for arrays.
         summary: what it is.
         before_first_round: its value at reset.
+        scaled: what `scale` does to the figure x, in words.
     """
 
     name: str
@@ -44,36 +46,54 @@ class Feature:
     scale: Callable[[FloatArray], FloatArray]
     summary: str
     before_first_round: float = 0.0
+    scaled: str = "x"
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Texts for a listing, by column."""
+        return {
+            "signal": self.name,
+            "class": self.signal_class,
+            "scale": self.scaled,
+            "what it shows, x": self.summary,
+        }
 
 
 def _figure(
-    figure: str, scale: Callable[[FloatArray], FloatArray], summary: str, before_first_round: float = 0.0
+    figure: str,
+    scale: Callable[[FloatArray], FloatArray],
+    scaled: str,
+    summary: str,
+    before_first_round: float = 0.0,
 ) -> Feature:
-    return Feature(figure, FIGURES[figure].signal_class, figure, scale, summary, before_first_round)
+    return Feature(figure, FIGURES[figure].signal_class, figure, scale, summary, before_first_round, scaled)
 
 
 def _catalogue(classes: int) -> tuple[Feature, ...]:
     """Features read from the rounds' reports, for a problem with so many classes."""
     chance_loss = math.log(classes)
     return (
-        _figure("budget_left", lambda share: 2 * share - 1, "share of the privacy budget left, from -1 to 1", 1.0),
+        _figure("budget_left", lambda share: 2 * share - 1, "2x - 1", "share of the privacy budget left", 1.0),
         _figure(
             "release_norm_ratio",
             lambda ratio: np.log(np.maximum(ratio, 1e-6)),
-            "log of the released sum's norm over the noise's expected norm",
+            "log x",
+            "the released sum's norm over the noise's expected norm",
         ),
-        _figure("release_alignment", lambda cosine: cosine, "cosine between successive released sums"),
-        _figure("clipped_share", lambda share: 2 * share - 1, "exact share of clients that were clipped, from -1 to 1"),
+        _figure("release_alignment", lambda cosine: cosine, "x", "cosine between successive released sums"),
+        _figure("clipped_share", lambda share: 2 * share - 1, "2x - 1", "exact share of clients that were clipped"),
         _figure(
             "trimmed_accuracy",
             lambda accuracy: 2 * accuracy - 1,
-            "exact accuracy of the clients' models, trimmed mean, from -1 to 1",
+            "2x - 1",
+            "exact accuracy of the clients' models, trimmed mean",
             -1.0,
         ),
         _figure(
             "trimmed_loss",
             lambda loss: loss / chance_loss - 1,
-            "exact loss of the clients' models, trimmed mean, 0 at chance level",
+            "x/log(classes) - 1",
+            "exact loss of the clients' models, trimmed mean",
         ),
     )
 
@@ -84,8 +104,28 @@ def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Fea
     for one in (TELEMETRY[name] for name in telemetry):
         scale = partial(_over_range, one.low, one.high)
         names = [f"{one.figure}{PER_LAYER}{layer}" for layer in layers] if one.per_layer else [one.figure]
-        made += [Feature(name, "accounted", name, scale, one.summary) for name in names]
+        scaled = "2x - 1" if (one.low, one.high) == (0, 1) else f"from [{one.low:g}, {one.high:g}] to [-1, 1]"
+        made += [Feature(name, "accounted", name, scale, one.summary, scaled=scaled) for name in names]
     return tuple(made)
+
+
+def _layer_features(layers: Sequence[str]) -> tuple[Feature, ...]:
+    """What the releases show of each layer, for whoever sets their clip weights."""
+    figure = "release_layer_norm"
+    summary = "norm of the layer's part of the released mean update"
+    return tuple(
+        Feature(f"{figure}{PER_LAYER}{one}", "public", f"{figure}{PER_LAYER}{one}", half_decades, summary, 0.0, HALVED)
+        for one in layers
+    )
+
+
+HALVED = "log10(x)/2"
+LEAST_NORM = 1e-4
+
+
+def half_decades(norm: FloatArray) -> FloatArray:
+    """Half the decimal logarithm: four decades to each side of 1 fit in an observation."""
+    return np.asarray(np.log10(np.maximum(norm, LEAST_NORM)) / 2)
 
 
 def _over_range(low: float, high: float, value: FloatArray) -> FloatArray:
@@ -95,7 +135,8 @@ def _over_range(low: float, high: float, value: FloatArray) -> FloatArray:
 
 def all_features() -> tuple[Feature, ...]:
     """Every feature that some observation may hold, for lists; the knobs' last actions come on top."""
-    return (_TIME, _NOISE, *_catalogue(classes=2), *_paid_features(TELEMETRY, ("LAYER",)))
+    layer = ("LAYER",)
+    return (_TIME, _NOISE, *_catalogue(classes=2), *_layer_features(layer), *_paid_features(TELEMETRY, layer))
 
 
 def last_action(knob: str) -> str:
@@ -114,16 +155,22 @@ def is_schedule_feature(name: str) -> bool:
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
 _TIME = Feature(
-    ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T, from -1 to 1", -1.0
+    ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T", -1.0, "2x - 1"
 )
 _NOISE = Feature(
-    NOISE_LEVEL, "public", NOISE_LEVEL, lambda level: level, "half the decimal logarithm of the noise multiplier"
+    NOISE_LEVEL,
+    "public",
+    NOISE_LEVEL,
+    lambda sigma: np.log10(np.maximum(sigma, 0.01)) / 2,
+    "noise multiplier of the uniform schedule",
+    0.0,
+    HALVED,
 )
 
 
 def make_features(
     signals: str, knobs: tuple[Knob, ...], classes: int, telemetry: Iterable[str] = (), layers: Sequence[str] = ()
-) -> tuple[Feature, ...]:
+) -> Listing[Feature]:
     """The features of a signal set, in the order of the observation.
 
     Args:
@@ -140,9 +187,18 @@ def make_features(
         raise unknown_name("signals", signals, SIGNAL_SETS)
     allowed = SIGNAL_SETS[signals]
     actions = tuple(
-        Feature(last_action(knob.name), "public", last_action(knob.name), lambda action: action, f"last {knob.name}")
+        Feature(
+            last_action(knob.name),
+            "public",
+            last_action(knob.name),
+            lambda action: action,
+            f"last action coordinate of {knob.name}",
+            float(knob.encode(knob.default)),
+        )
         for knob in knobs
     )
+    weighs_layers = any(knob.name.startswith(f"layer_weights{PER_LAYER}") for knob in knobs)
+    by_layer = _layer_features(layers) if weighs_layers else ()
     read = tuple(feature for feature in _catalogue(classes) if feature.signal_class in allowed)
     paid = _paid_features(telemetry, layers) if "accounted" in allowed else ()
-    return (_TIME, _NOISE, *actions, *read, *paid)
+    return Listing((_TIME, _NOISE, *actions, *read, *by_layer, *paid))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from envs.core import make_core, run_settings
 from envs.knobs import Knob
+from envs.listing import Listing
 from envs.render import render_frame, render_text
 from envs.signals import Feature
 
@@ -37,13 +38,13 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.action_space: spaces.Space[Any] = self.core.action_space
 
     @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """What each action coordinate sets."""
+    def knobs(self) -> Listing[Knob]:
+        """What each action coordinate sets; prints as a table."""
         return self.core.knobs
 
     @property
-    def signals(self) -> tuple[Feature, ...]:
-        """What each observation entry is."""
+    def signals(self) -> Listing[Feature]:
+        """What each observation entry is; prints as a table."""
         return self.core.features
 
     def reset(

@@ -16,12 +16,13 @@ from rich.table import Table
 from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.online import KNOBS, NAME
-from envs.knobs import known_knobs, make_knob
+from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
 from envs.rewards import REWARDS
 from envs.signals import all_features
 from envs.tasks import TASKS, find_task
 from experiments.contenders import LEARNED
 from experiments.paper_tables import find_table, table_names
+from experiments.tuned import TUNED
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.errors import require, unknown_name
@@ -29,7 +30,7 @@ from fl_core.networks import MODELS
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
-from policies.catalog import CONTROLLERS
+from policies.catalog import CONTROLLERS, ControllerSpec
 
 Rows = Iterable[tuple[str, ...]]
 
@@ -86,8 +87,10 @@ def _parts(recipe: Recipe) -> Iterable[str]:
 
 def _controllers() -> Rows:
     yield ("controller", "what it does", "signals", "knobs")
-    for controller in CONTROLLERS.values():
-        yield (controller.usage(), controller.summary, controller.needed_signals, controller.needed_knobs or "none")
+    for name, controller in CONTROLLERS.items():
+        knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
+        yield (controller.usage(), controller.summary, controller.needed_signals, knobs)
+    yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", "its own", "its own")
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS)
     for algorithm in LEARNED:
@@ -132,17 +135,22 @@ def _partitions() -> Rows:
 
 
 def _knobs() -> Rows:
-    yield ("knob", "what it sets", "range on the task digits", "default")
+    yield ("knob", "what it sets", "range on the task digits", "default", "methods with it")
     task = find_task("digits")
     for one in known_knobs().values():
         knob = make_knob(task, one)
         summary = f"{knob.summary} (one per layer)" if one.per_layer else knob.summary
-        yield (knob.name, summary, f"{knob.low:g} to {knob.high:g} ({knob.scale})", f"{knob.default:g}")
+        methods = methods_with(one.name)
+        few = ", ".join(methods) if len(methods) <= FEW_METHODS else f"{len(methods)} of {len(METHODS)}"
+        yield (knob.name, summary, f"{knob.low:g} to {knob.high:g} ({knob.scale})", f"{knob.default:g}", few)
+    for name, knobs in KNOB_GROUPS.items():
+        yield (name, f"those that the method has of {', '.join(knobs)}", "", "", "")
+    yield (EVERY_KNOB, "every knob of the method; telemetry_share only where telemetry is seen", "", "", "")
 
 
 def _signals() -> Rows:
-    yield ("signal", "class", "what it shows")
-    yield from ((feature.name, feature.signal_class, feature.summary) for feature in all_features())
+    yield ("signal", "class", "scale", "what it shows, x")
+    yield from (tuple(feature.cells.values()) for feature in all_features())
 
 
 def _papers() -> Rows:

@@ -15,6 +15,7 @@ from envs.tasks import find_task
 from experiments.episodes import Contender, Policy, Settings
 from experiments.progress import rounds_bar
 from experiments.trainings import common_label, load_trainings, training_names
+from experiments.tuned import TUNED, family_of, is_tuned, prepare_search, tuned_contender, view_of
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.errors import InputError, unknown_name
@@ -46,13 +47,15 @@ def check_spec(spec: str) -> None:
         parse_online(spec)
     elif spec.partition(":")[0] in CONTROLLERS:
         parse_controller(spec)
+    elif is_tuned(spec):
+        family_of(spec)
     else:
-        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED, NAME])
+        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED, NAME, TUNED])
 
 
 def needs_search(specs: Sequence[str]) -> bool:
     """Whether some controller derives from the best fixed clip norm, so that it has to be searched."""
-    ready_made = [is_learned(spec) or is_online(spec) for spec in specs]
+    ready_made = [is_learned(spec) or is_online(spec) or is_tuned(spec) for spec in specs]
     return any(not ready and _anchored(parse_controller(spec)) for spec, ready in zip(specs, ready_made, strict=True))
 
 
@@ -81,10 +84,11 @@ def make_contenders(
         if list(specs).count(spec) > 1:
             raise InputError(f"controllers names '{spec}' twice, but each may be compared only once.")
     contenders = [_ready_made(spec, settings) for spec in specs]
+    searches = {spec: prepare_search(spec, settings, instances, train_on) for spec in specs if is_tuned(spec)}
     for spec, contender in zip(specs, contenders, strict=True):
-        if contender is None:
+        if contender is None and spec not in searches:
             _hand_coded(parse_controller(spec), settings, None, dry=True)
-        else:
+        elif contender is not None:
             core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
             for build in contender.builds:
                 build(core)
@@ -93,6 +97,9 @@ def make_contenders(
         rounds = int(make_core(1, **{**settings, "reward": "final-accuracy"}).task.federation.rounds)
         with rounds_bar(search_rounds(rounds, instances), "search for the best fixed clip norm") as progress:
             tuned = tune_fixed_clip(settings, instances, progress, train_on)
+    for position, spec in enumerate(specs):
+        if spec in searches:
+            contenders[position] = tuned_contender(spec, settings, searches[spec])
     ready = _told_apart(
         [
             _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
@@ -166,7 +173,7 @@ def _online(spec: OnlineSpec, settings: Settings) -> Contender:
 
 def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | None, dry: bool = False) -> Contender:
     """A controller of the catalogue; `dry` only checks that it fits, with the task's default as its anchor."""
-    view = {"knobs": spec.knobs, "signals": spec.signals, "decision_rounds": 1}
+    view = view_of(spec, settings)
     core = make_core(1, **{**settings, **view, "reward": "final-accuracy"})
     searched = _anchored(spec)
     anchor = (core.task.clip_norm if dry else tuned.clip_norm if tuned else None) if searched else None

@@ -13,6 +13,7 @@ import tyro
 from envs import EnvCore, make_core
 from envs.tasks import default_federation
 from experiments.contenders import make_contenders
+from experiments.costs import composed_epsilon
 from experiments.episodes import Contender, RowProgress, decisions, episode_of
 from experiments.ledger_file import record_of, write_record
 from experiments.privacy_report import privacy_report
@@ -209,6 +210,16 @@ def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
     return {name: last[name] for name in names if name in last}
 
 
+def _search_price(core: EnvCore, contender: Contender) -> str:
+    """What a search would have cost on the clients that privacy is promised to, in words."""
+    config, budget = core.federation.config, core.federation.charging.budgets[0]
+    sigma = budget.uniform_noise_multiplier if core.federation.recipe.private else 0.0
+    if not sigma or not contender.search_rounds:
+        return ""
+    cost = composed_epsilon(sigma, config.accounting_rate, contender.search_rounds, config.delta)
+    return f"; on private clients the search would have cost epsilon {cost:.4g}"
+
+
 def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     """What a user wants to know when a run has ended."""
     episode, config = episode_of(core, 0), core.federation.config
@@ -224,7 +235,7 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     else:
         print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
     if contender.tuned_population:
-        print(f"  tuned on           {contender.tuning(config.population)}")
+        print(f"  tuned on           {contender.tuning(config.population)}{_search_price(core, contender)}")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs import EnvCore, make_core
+from envs import make_core
 from envs.instances import instance_seeds
-from experiments.episodes import RowProgress, Settings, rows_at_once, run_to_the_end
-from fl_core.config import RunSettings
+from experiments.episodes import RowProgress, Settings
+from experiments.search import play_each
+from policies import FixedClip
 
 COARSE_VALUES = 9
 FINE_STEPS = (-2 / 3, -1 / 3, 1 / 3, 2 / 3)
@@ -40,18 +41,6 @@ class TunedClip:
     def is_interior(self) -> bool:
         """Whether the best value lies strictly inside the range that was searched."""
         return min(self.scores) < self.clip_norm < max(self.scores)
-
-
-class _FixedActions:
-    """One constant action per row."""
-
-    def __init__(self, actions: NDArray[np.float32]):
-        self._actions = actions
-
-    def predict(
-        self, observation: object, state: object = None, episode_start: object = None, deterministic: bool = True
-    ) -> tuple[NDArray[np.float32], object]:
-        return self._actions, state
 
 
 def search_rounds(rounds: int, instances: int) -> int:
@@ -92,17 +81,10 @@ def _score(
     settings: Settings, coordinates: NDArray[np.float64], seeds: Sequence[int], progress: RowProgress
 ) -> NDArray[np.float64]:
     """Mean final accuracy of each constant action over the seeds."""
-    jobs = [(coordinate, seed) for coordinate in coordinates for seed in seeds]
-    probe = make_core(1, **_environment(settings))
-    rows = rows_at_once(probe.task.federation, probe.federation.model.size, len(jobs))
-    finals: list[float] = []
-    core: EnvCore | None = None
-    for first in range(0, len(jobs), rows):
-        chunk = jobs[first : first + rows]
-        if core is None or core.runs != len(chunk):
-            core = make_core(len(chunk), **_environment(settings))
-        actions = np.array([[coordinate] for coordinate, _ in chunk], dtype=np.float32)
-        run_to_the_end(core, _FixedActions(actions), [RunSettings(seed=seed) for _, seed in chunk], progress)
-        finals += [core.final_accuracy(row) for row in range(core.runs)]
+    environment = _environment(settings)
+    probe = make_core(1, **environment)
+    values = probe.knobs[0].decode(coordinates)
+    controllers = [FixedClip.for_env(probe, clip_norm=float(value)) for value in values for _ in seeds]
+    finals = play_each(controllers, list(seeds) * len(values), environment, probe, progress)
     table = np.array(finals).reshape(len(coordinates), len(seeds))
     return np.asarray(table.mean(axis=1), dtype=np.float64)

@@ -94,6 +94,8 @@ class Charging:
         """Take over the prepared books of runs."""
         self._config, self._recipe = config, recipe
         self._telemetry = parse_telemetry(config.telemetry)
+        top = max((knob.high for knob in recipe.knobs if knob.name == "budget_pace"), default=math.inf)
+        self._top_pace = top * (1 - 1e-9)  # spends all that is left, however many rounds there are
         self.books = list(books)
 
     @staticmethod
@@ -216,7 +218,8 @@ class Charging:
             return float(plan.budget_share[row])
         left = max(1, self._config.rounds - round_index)
         if "budget_pace" in plan.settings:
-            return min(1.0, max(LEAST_SHARE, float(plan.settings["budget_pace"][row]) / left))
+            pace = float(plan.settings["budget_pace"][row])
+            return 1.0 if pace >= self._top_pace else min(1.0, max(LEAST_SHARE, pace / left))
         if math.isinf(self.budgets[row].epsilon):
             return None
         return self._recipe.mechanism.budget_share(round_index, self._config.rounds)

@@ -7,7 +7,7 @@ at different rounds: every draw is a function of (seed, stream, round), so a row
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,8 @@ class Federation:
     def _initial_run_state(self, server: Tensor) -> dict[str, Tensor]:
         recipe = self.recipe
         state = recipe.personalization.initial_run_state(self.model, server)
+        if recipe.exchanges:
+            state["average"] = server.clone()
         if recipe.mechanism.trend_from == "noised":
             state |= recipe.mechanism.initial_state(self.model, server)
         if recipe.mechanism.uses_risk:
@@ -167,9 +169,13 @@ class Federation:
         for name, value in self._initial_client_state(initial).items():
             self.clients[name][row] = value
         self._defaults[row] = {knob.name: knob.default for knob in self.recipe.knobs}
-        self._defaults[row] |= self.recipe.personalization.knob_defaults(self._noise_at(row), self.config.rounds)
+        self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
 
-    def _noise_at(self, row: int) -> Any:
+    def default_knobs(self, row: int) -> dict[str, float]:
+        """What a run does where nobody sets a knob, by the knob's name."""
+        return dict(self._defaults[row])
+
+    def noise_at(self, row: int) -> Callable[[float | None], float]:
         """The uniform noise multiplier of a run as a function of ε (None: its own)."""
 
         def noise(epsilon: float | None) -> float:
@@ -180,6 +186,11 @@ class Federation:
             return Ledger(epsilon, *size, claim=budget.claim).uniform_noise_multiplier
 
         return noise
+
+    @property
+    def tested_server(self) -> Tensor:
+        """What is tested as the server's models `[runs, size]`: their running averages."""
+        return self.run_state.get("average", self.server)
 
     @property
     def done(self) -> BoolArray:
@@ -234,8 +245,13 @@ class Federation:
         values |= {"clip_norm": plan.clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
         return {name: self._tensor(value) for name, value in values.items()}
 
-    def public_mask(self, knobs: Mapping[str, Tensor]) -> Tensor | None:
-        """The mask that everybody knows in this round `[runs, size]`, if the method has one."""
+    def public_mask(self, knobs: Mapping[str, Tensor], server: Tensor | None = None) -> Tensor | None:
+        """The mask that everybody knows in this round `[runs, size]`, if the method has one.
+
+        Args:
+            knobs: values of the knobs `[runs]`.
+            server: models that it follows from `[runs, size]`; None takes the server's present ones.
+        """
         part, model = self.recipe.sparsification, self.model
         if not part.is_public:
             return None
@@ -245,7 +261,7 @@ class Federation:
             for row in range(self.runs):
                 generator = torch_generator(self.seeds[row], "mask", int(self.rounds[row]), self.device)
                 draws[row].uniform_(generator=generator)
-        return part.public_mask(model, self.server, knobs["sparsity"], draws)
+        return part.public_mask(model, self.server if server is None else server, knobs["sparsity"], draws)
 
     def fisher(self, models: Tensor, run: Tensor, client: Tensor, samples: int = 0) -> Tensor:
         """Fisher information of models `[rows, size]` on training samples of the clients at (run, client).
@@ -332,7 +348,7 @@ class Federation:
     def _evaluate(self, mode: str = "") -> dict[str, Tensor]:
         part = self.recipe.personalization
         own = bool(self.clients) and any(name in self.clients for name in ("local", "own", "added"))
-        server = self.viewed(self.server, torch.arange(self.runs, device=self.device))
+        server = self.viewed(self.tested_server, torch.arange(self.runs, device=self.device), self.tested_server)
         models = server
         if own or part.adaptation_phases:
             models = self._client_models().view(self.runs, self.config.clients, -1)
@@ -356,26 +372,26 @@ class Federation:
             )
         )
         state = {name: value[run, client] for name, value in self.clients.items()}
-        vectors = part.tested(self.model, self.server[run], state)
+        vectors = part.tested(self.model, self.tested_server[run], state)
         if part.adaptation_phases:
-            context = self._test_context(run)
+            context = self._test_context(run, self.tested_server)
             work = self.local_work(part.adaptation_phases, "evaluation", run, client, vectors, context)
             adapted, _ = self.executor.train(work, self.images)
             finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
             vectors = torch.where(finite, adapted, vectors)
-        return self.viewed(vectors, run)
+        return self.viewed(vectors, run, self.tested_server)
 
-    def _test_context(self, run: Tensor) -> dict[str, Tensor]:
-        """The mask that forward passes run under, if the method has a public one."""
+    def _test_context(self, run: Tensor, server: Tensor | None = None) -> dict[str, Tensor]:
+        """The mask that forward passes run under, if the method has a public one, from these server models."""
         if "sparsity" not in self.run_state:
             return {}
-        support = self.public_mask({"sparsity": self.run_state["sparsity"]})
+        support = self.public_mask({"sparsity": self.run_state["sparsity"]}, server)
         return {} if support is None else {"support": support[run]}
 
-    def viewed(self, vectors: Tensor, run: Tensor) -> Tensor:
-        """The model parameters `[rows, size]` of vectors, under the mask of their runs."""
+    def viewed(self, vectors: Tensor, run: Tensor, server: Tensor | None = None) -> Tensor:
+        """The model parameters `[rows, size]` of vectors, under the mask of their runs or of these server models."""
         if self.recipe.sparsification.masks_forward:
-            context = self._test_context(run)
+            context = self._test_context(run, server)
             masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
             return masked
         return self.recipe.personalization.parameters(self.model, vectors)

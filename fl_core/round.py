@@ -23,7 +23,7 @@ from fl_core.recipes.sparsification import Trained
 from fl_core.release import Cohorts, Released
 from fl_core.rounds import BoolArray, FloatArray, RoundPlan
 from fl_core.streams import torch_generator
-from fl_core.telemetry import TELEMETRY, Witness, figures_of
+from fl_core.telemetry import PER_LAYER, TELEMETRY, Witness, figures_of
 from fl_core.uplink import uplink_bytes
 
 if TYPE_CHECKING:
@@ -238,13 +238,20 @@ class Round:
 
     def _release_figures(self, cohorts: Cohorts, released: Released, moved: Tensor) -> Figures:
         counts = cohorts.participants.clamp_min(1)
+        norm = torch.linalg.vector_norm(released.total, dim=-1)
         figures: Figures = {
             "server_learning_rate": self.knobs["server_learning_rate"],
             "server_norm": torch.linalg.vector_norm(moved, dim=-1),
             "update_norm": released.clipped.norms.sum(-1) / counts,
-            "release_norm_ratio": _ratio(torch.linalg.vector_norm(released.total, dim=-1), released.expected_noise),
+            "release_norm": norm / self.config.cohort,
+            "release_noise": released.expected_noise / self.config.cohort,
+            "release_norm_ratio": _ratio(norm, released.expected_noise),
             "release_alignment": torch.cosine_similarity(released.total, self.federation.last_release, dim=-1),
         }
+        if self.recipe.mechanism.clip == "layers":
+            by_layer = layer_norms(self.model, released.total) / self.config.cohort
+            names = [f"release_layer_norm{PER_LAYER}{span.name}" for span in self.model.layers]
+            figures |= dict(zip(names, by_layer.unbind(-1), strict=True))
         if self.recipe.private:
             figures["clip_norm"] = self.knobs["clip_norm"]
             figures["noise_multiplier"] = self.noise[UPDATE]
@@ -305,11 +312,18 @@ class Round:
             state |= recipe.mechanism.next_state(model, federation.run_state, released.total)
         if "sparsity" in federation.run_state:
             state["sparsity"] = self.knobs["sparsity"]
+        state["average"] = self._average(moved)
         for name, value in state.items():
             federation.run_state[name] = torch.where(match(ran, value), value, federation.run_state[name])
         federation.server = torch.where(ran.unsqueeze(-1), moved, federation.server)
         federation.last_release = torch.where(ran.unsqueeze(-1), released.total, federation.last_release)
         self._advance_clients(update, released)
+
+    def _average(self, moved: Tensor) -> Tensor:
+        """The averaged models after the server models moved `[runs, size]`; at weight 1 exactly those."""
+        weight = self.knobs["average_weight"].unsqueeze(-1)
+        average = self.federation.run_state["average"]
+        return torch.where(weight >= 1, moved, average + weight * (moved - average))
 
     def _advance_clients(self, update: Tensor, released: Released) -> None:
         """The state that clients derive from their own uploads."""

@@ -24,8 +24,8 @@ class AdaptiveQuantileClip(Controller):
     name = "aqc"
     summary = "clip norm follows a quantile of the update norms (Andrew et al. 2021); its noised bit is paid for"
     parameters = (
-        Parameter("quantile", "share of clients to leave unclipped", 0.5, allowed=SHARE),
-        Parameter("rate", "step of log C per unit of the share's error", 0.2),
+        Parameter("quantile", "share of clients to leave unclipped", 0.5, allowed=SHARE, search=(0.1, 0.3, 0.5, 0.7)),
+        Parameter("rate", "step of log C per unit of the share's error", 0.2, search=(0.2, 0.6)),
         Parameter("start", "clip norm of the first round", 1.0, KNOB, knob="clip_norm"),
     )
     needed_signals = "accounted"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.knobs import NO_KNOBS, Knob
+from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
 from fl_core.errors import InputError, require, unknown_name
 from policies.parameters import ANCHOR, Parameter
@@ -30,8 +30,12 @@ class Controller(ABC):
         summary: one line for lists.
         parameters: what it is made with, in the order of its spec.
         needed_knobs: comma-separated knobs that its environment must have.
-        needed_signals: signal set that its environment must show, `public` or `accounted`.
+        usual_knobs: those of an environment that is made for it; empty where they are the needed ones.
+        needed_signals: signal set that its environment must show, `public`, `accounted` or `paper`.
+        needed_telemetry: what the rounds must pay for, where it reads that.
         needed_features: features that it reads.
+        assigns: whether its spec gives values to knobs by name, in place of parameters.
+        takes_knobs: whether its spec may end in the knobs of its environment.
         tuned: whether its parameters can only come from a search (an anchor), not from a spec.
         label_format: template of its label in figures and tables, over the parameters' names.
     """
@@ -40,8 +44,12 @@ class Controller(ABC):
     summary: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     needed_knobs: ClassVar[str] = "clip_norm"
+    usual_knobs: ClassVar[str] = ""
     needed_signals: ClassVar[str] = "public"
+    needed_telemetry: ClassVar[str] = ""
     needed_features: ClassVar[tuple[str, ...]] = (ROUND_FRACTION,)
+    assigns: ClassVar[bool] = False
+    takes_knobs: ClassVar[bool] = False
     tuned: ClassVar[bool] = False
     label_format: ClassVar[str]
 
@@ -53,19 +61,24 @@ class Controller(ABC):
         """
         self.view = view
         for name in () if self.needed_knobs == NO_KNOBS else self.needed_knobs.split(","):
-            has = ", ".join(knob.name for knob in view.knobs)
-            require(
-                view.knob(name) is not None,
-                f"controller '{self.name}' sets the knob '{name}', but the environment's knobs are {has}.",
-            )
-        shown = [feature.name for feature in view.features]
+            self._require_knob(name)
+        shown = {feature.name.partition(PER_LAYER)[0] for feature in view.features}
+        shown |= {feature.name for feature in view.features}
+        paid = f" and telemetry='{self.needed_telemetry}'" if self.needed_telemetry else ""
         for name in self.needed_features:
             require(
                 name in shown,
                 f"controller '{self.name}' reads the signal '{name}', which this environment does not show; "
-                f"make it with signals='{self.needed_signals}'.",
+                f"make it with signals='{self.needed_signals}'{paid}.",
             )
         self.values = {one.name: self._checked(one, values[one.name]) for one in self.parameters}
+
+    def _require_knob(self, name: str) -> None:
+        has = ", ".join(knob.name for knob in self.view.knobs) or "none"
+        require(
+            bool(self.view.knobs_of(name)),
+            f"controller '{self.name}' sets the knob '{name}', but the environment's knobs are {has}.",
+        )
 
     @classmethod
     def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
@@ -100,10 +113,17 @@ class Controller(ABC):
     @classmethod
     def usage(cls) -> str:
         """How it is written in a spec, as `aqc[:QUANTILE[:RATE[:START]]]`."""
-        names = [] if cls.tuned else [f":{one.name.upper()}" for one in cls.parameters]
-        if len(names) > 1 and all(one.unit == ANCHOR for one in cls.parameters):
-            return f"{cls.name}[{''.join(names)}]"  # all or none
-        return cls.name + "".join(f"[{name}" for name in names) + "]" * len(names)
+        if cls.tuned:
+            return cls.name
+        names: list[str] = []
+        before = ""
+        for one in cls.parameters:
+            if before == one.unit == ANCHOR:
+                names[-1] += f":{one.name.upper()}"  # both or none
+            else:
+                names.append(one.name.upper())
+            before = one.unit
+        return cls.name + "".join(f"[:{name}" for name in names) + "]" * len(names)
 
     @property
     def label(self) -> str:
@@ -148,19 +168,24 @@ class Controller(ABC):
                 f"observation has shape {array.shape}, but controller '{self.name}' was made for {size} features."
             )
         batch = np.atleast_2d(array).astype(np.float64)
-        state = self._next_state(state, episode_start, len(batch))
-        actions = self._coordinates(Seen(self.view, batch), state).astype(np.float32)
+        seen = Seen(self.view, batch)
+        state = self._next_state(state, episode_start, seen)
+        actions = self._coordinates(seen, state).astype(np.float32)
         return (actions[0] if array.ndim == 1 else actions), state
 
-    def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, rows: int) -> State | None:
+    def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, seen: Seen) -> State | None:
         """The state that belongs to these observations; rules that only read the observation have none."""
         return state
 
     def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:
         """Action coordinates `[n, knobs]`."""
         values = self.decide(seen)
-        columns = [self._column(knob, values, len(seen)) for knob in self.view.knobs]
-        return np.stack(columns, axis=-1)
+        return self._encoded(values, len(seen))
+
+    def _encoded(self, values: Mapping[str, FloatArray], rows: int) -> FloatArray:
+        """Coordinates of knob values by name; those left out keep their default."""
+        columns = [self._column(knob, values, rows) for knob in self.view.knobs]
+        return np.stack(columns, axis=-1) if columns else np.zeros((rows, 0))
 
     def _column(self, knob: Knob, values: Mapping[str, FloatArray], rows: int) -> FloatArray:
         return np.broadcast_to(knob.encode(values.get(knob.name, np.full(rows, knob.default))), (rows,))

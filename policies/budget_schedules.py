@@ -19,6 +19,7 @@ from policies.parameters import SHARE, Parameter
 from policies.view import FloatArray, Seen, View
 
 KNOB = "budget_pace"
+RATIOS = (0.1, 0.25, 0.5, 2.0, 4.0)
 _SLACK = 1e-9
 
 
@@ -104,7 +105,7 @@ class UniformBudget(BudgetSchedule):
         return shares_of(np.ones(rounds))
 
 
-_BETA = (Parameter("beta", "growth β", 2.0),)
+_BETA = (Parameter("beta", "growth β", 2.0, search=(0.25, 0.5, 1.0, 2.0, 3.0, 4.0)),)
 
 
 class ExponentialBudget(BudgetSchedule):
@@ -136,7 +137,7 @@ class LinearBudget(BudgetSchedule):
 
     name = "budget-linear"
     summary = "privacy budget: linear, the first round's RATIO times the last one's"
-    parameters = (Parameter("ratio", "budget of the first round over that of the last", 0.25),)
+    parameters = (Parameter("ratio", "budget of the first round over that of the last", 0.25, search=RATIOS),)
     label_format = "linear budget (first/last {ratio:.3g})"
 
     def shares(self, rounds: int) -> FloatArray:
@@ -150,8 +151,8 @@ class StepBudget(BudgetSchedule):
     name = "budget-step"
     summary = "privacy budget: a round of the first AT of the run gets RATIO times one of the rest"
     parameters = (
-        Parameter("ratio", "budget of an early round over that of a late one", 0.25),
-        Parameter("at", "where the step is, as a part of the run", 0.5, allowed=SHARE),
+        Parameter("ratio", "budget of an early round over that of a late one", 0.25, search=RATIOS),
+        Parameter("at", "where the step is, as a part of the run", 0.5, allowed=SHARE, search=(0.25, 0.5, 0.75)),
     )
     label_format = "step budget (ratio {ratio:.3g} up to {at:.3g})"
 

@@ -13,15 +13,22 @@ from fl_core.errors import InputError, require, unknown_name
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
+from policies.constant import ConstantControl, base_knobs, read_assignments
+from policies.layer_weights import LogOddsWeights, PaidLogOddsWeights
 from policies.parameters import ANCHOR
+from policies.personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
 from policies.random_clip import RandomControl
 from policies.schedules import (
     BestFixedClip,
+    ClientBudget,
+    CosineDecay,
     ExponentialDecay,
     FixedClip,
     LinearDecay,
     NoControl,
     ServerLearningRateDecay,
+    StepDecay,
+    TailAverage,
 )
 
 CONTROLLERS: dict[str, type[Controller]] = {
@@ -31,9 +38,18 @@ CONTROLLERS: dict[str, type[Controller]] = {
         BestFixedClip,
         ExponentialDecay,
         LinearDecay,
+        CosineDecay,
+        StepDecay,
         ServerLearningRateDecay,
+        TailAverage,
         AdaptiveQuantileClip,
         ExactQuantileClip,
+        LogOddsWeights,
+        PaidLogOddsWeights,
+        ProgressivePersonalization,
+        NoiseScaledPersonalization,
+        ClientBudget,
+        ConstantControl,
         RandomControl,
         UniformBudget,
         ExponentialBudget,
@@ -48,13 +64,24 @@ CONTROLLERS: dict[str, type[Controller]] = {
 
 @dataclass(frozen=True)
 class ControllerSpec:
-    """A controller as named by a user: its catalogue name and the leading parameters that were given."""
+    """A controller as named by a user.
+
+    Attributes:
+        name: its catalogue name.
+        parameters: the leading parameters that were given.
+        assigned: values of knobs by name, for controllers that take these.
+        chosen_knobs: comma-separated knobs of its environment, where they were named; empty for the usual ones.
+    """
 
     name: str
     parameters: tuple[float, ...] = ()
+    assigned: tuple[tuple[str, float], ...] = ()
+    chosen_knobs: str = ""
 
     def __str__(self) -> str:
-        return ":".join([self.name, *(f"{value:.12g}" for value in self.parameters)])
+        pieces = [self.name, *(f"{value:.12g}" for value in self.parameters)]
+        pieces += [",".join(f"{name}={value:.12g}" for name, value in self.assigned)] if self.assigned else []
+        return ":".join([*pieces, self.chosen_knobs] if self.chosen_knobs else pieces)
 
     @property
     def controller(self) -> type[Controller]:
@@ -64,7 +91,8 @@ class ControllerSpec:
     @property
     def knobs(self) -> str:
         """Comma-separated knobs that its environment must have."""
-        return self.controller.needed_knobs
+        own = base_knobs(name for name, _ in self.assigned)
+        return self.chosen_knobs or own or self.controller.usual_knobs or self.controller.needed_knobs
 
     @property
     def signals(self) -> str:
@@ -78,11 +106,12 @@ class ControllerSpec:
 
     def named_parameters(self) -> dict[str, float]:
         """The given parameters by name."""
-        return {one.name: value for one, value in zip(self.controller.parameters, self.parameters, strict=False)}
+        given = {one.name: value for one, value in zip(self.controller.parameters, self.parameters, strict=False)}
+        return given | dict(self.assigned)
 
 
 def parse_controller(spec: str) -> ControllerSpec:
-    """Read a spec such as `fixed:0.5`, `exponential-decay:2:0.5` or `aqc`.
+    """Read a spec such as `fixed:0.5`, `exponential-decay:2:0.5`, `aqc` or `constant:clip_norm=0.5`.
 
     Raises:
         InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
@@ -91,7 +120,10 @@ def parse_controller(spec: str) -> ControllerSpec:
     if name not in CONTROLLERS:
         raise unknown_name("controller", name, CONTROLLERS)
     controller = CONTROLLERS[name]
+    if controller.assigns:
+        return ControllerSpec(name, assigned=read_assignments(spec, ":".join(texts)))
     expected = () if controller.tuned else controller.parameters
+    chosen = texts.pop() if controller.takes_knobs and len(texts) == len(expected) + 1 else ""
     if len(texts) > len(expected):
         takes = "no parameters" if not expected else f"at most {len(expected)}"
         raise InputError(f"controller '{spec}' has {len(texts)} parameters, but {controller.usage()} takes {takes}.")
@@ -102,7 +134,7 @@ def parse_controller(spec: str) -> ControllerSpec:
         not given or not left_out,
         f"controller '{spec}' has {' and '.join(given)} but no {' and no '.join(left_out)}; give all or none.",
     )
-    return ControllerSpec(name, values)
+    return ControllerSpec(name, values, chosen_knobs=chosen)
 
 
 def _number(spec: str, parameter: str, text: str) -> float:

@@ -27,7 +27,9 @@ class Range:
 
 POSITIVE = Range(lambda value: value > 0, "a finite number above 0")
 SHARE = Range(lambda value: 0 < value < 1, "a number above 0 and below 1")
+NOT_NEGATIVE = Range(lambda value: value >= 0, "a finite number of at least 0")
 WHOLE = Range(lambda value: value >= 0 and value == int(value), "a whole number of at least 0")
+COUNT = Range(lambda value: value >= 1 and value == int(value), "a whole number of at least 1")
 
 PLAIN, ANCHOR, KNOB = "plain", "anchor", "knob"
 """What a default is a multiple of: 1, the anchor clip norm C* (the knob's default where there is none), or the knob's
@@ -45,6 +47,7 @@ class Parameter:
         unit: one of `PLAIN`, `ANCHOR`, `KNOB`.
         allowed: values allowed whatever the task.
         knob: the knob whose range bounds it in a task; empty where none does.
+        search: values that a search tries; where there are none, it tries values over the knob's range.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Parameter:
     unit: str = PLAIN
     allowed: Range = POSITIVE
     knob: str = ""
+    search: tuple[float, ...] = ()
 
     @property
     def default_text(self) -> str:
@@ -73,6 +77,18 @@ class Parameter:
             f"{self.name} of controller '{controller}' is {value:g}, but it must be {self.allowed.text}.",
         )
         return float(value)
+
+    def candidates(self, knob: Knob | None, points: int) -> tuple[float, ...]:
+        """Values that a search tries; none where nothing says what to try.
+
+        Args:
+            knob: the knob that bounds this parameter, if any.
+            points: how many values over its range, evenly on its scale and without its ends.
+        """
+        if self.search or knob is None:
+            return self.search
+        inside = np.linspace(-1, 1, points + 2)[1:-1]
+        return tuple(float(value) for value in knob.decode(inside))
 
     def default_value(self, knob: Knob | None, anchor: float | None) -> float:
         """The default in a task; one derived from the anchor stays within the knob's range.

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.knobs import NO_KNOBS
 from policies.base import Controller, State
+from policies.constant import base_knobs
 from policies.parameters import WHOLE, Parameter
 from policies.view import FloatArray, Seen
 
@@ -21,14 +23,29 @@ class RandomControl(Controller):
     """
 
     name = "random"
-    summary = "every knob uniform over its range, anew in every decision"
+    summary = "every knob uniform over its range, anew in every decision; the clip norm, or the knobs named"
+    needed_knobs = NO_KNOBS
+    usual_knobs = "clip_norm"
     parameters = (Parameter("seed", "seed of its own draws", 0.0, allowed=WHOLE),)
     label_format = "random (seed {seed:.0f})"
+    takes_knobs = True
 
-    def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, rows: int) -> State | None:
+    @classmethod
+    def usage(cls) -> str:
+        """How it is written in a spec: with the knobs that it draws, if they are not the clip norm alone."""
+        return f"{cls.name}[:SEED[:KNOB,KNOB]]"
+
+    @property
+    def label(self) -> str:
+        """As in `Controller`."""
+        drawn = base_knobs([knob.name for knob in self.view.knobs])
+        label = super().label
+        return label if drawn == self.usual_knobs else label.replace("random", f"random {drawn.replace(',', ', ')}", 1)
+
+    def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, seen: Seen) -> State | None:
         if state is None:
-            return (np.zeros(rows, dtype=np.int64),)
-        begins = np.zeros(rows, dtype=bool) if episode_start is None else np.asarray(episode_start, dtype=bool)
+            return (np.zeros(len(seen), dtype=np.int64),)
+        begins = np.zeros(len(seen), dtype=bool) if episode_start is None else np.asarray(episode_start, dtype=bool)
         return (state[0] + begins,)
 
     def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:

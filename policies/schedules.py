@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from envs.knobs import NO_KNOBS
-from policies.base import Controller, State
-from policies.parameters import ANCHOR, KNOB, Parameter
-from policies.view import FloatArray, Seen
+from fl_core.errors import require
+from policies.base import Controller
+from policies.parameters import ANCHOR, COUNT, KNOB, NOT_NEGATIVE, Parameter
+from policies.view import FloatArray, Seen, View
 
 
 def geometric(start: float, end: float, progress: FloatArray) -> FloatArray:
@@ -51,10 +54,8 @@ class NoControl(Controller):
         """As in `Controller`."""
         return {}
 
-    def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:
-        return np.zeros((len(seen), 0)) if not self.view.knobs else super()._coordinates(seen, state)
 
-
+_SLACK = 1e-9
 _DECAY = (
     Parameter("start", "clip norm of the first round", 2.0, ANCHOR, knob="clip_norm"),
     Parameter("end", "clip norm of the last round", 0.5, ANCHOR, knob="clip_norm"),
@@ -88,6 +89,35 @@ class LinearDecay(Controller):
         return {"clip_norm": start + (end - start) * seen.progress}
 
 
+class CosineDecay(Controller):
+    """C_t = END + (START - END)(1 + cos πp)/2, with p from 0 at the first decision to 1 at the last."""
+
+    name = "cosine-decay"
+    summary = "clip norm from START to END along half a cosine: slowly at first and at last"
+    parameters = _DECAY
+    label_format = "cosine decay {start:.3g} to {end:.3g}"
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        start, end = self.values["start"], self.values["end"]
+        return {"clip_norm": end + (start - end) * (1 + np.cos(np.pi * seen.progress)) / 2}
+
+
+class StepDecay(Controller):
+    """C_t = START (END/START)^(k/STEPS), k = ⌊(STEPS + 1) p⌋ at most STEPS: equally long plateaus, equal factors."""
+
+    name = "step-decay"
+    summary = "clip norm from START to END in STEPS equal factors, kept for equally long between them"
+    parameters = (*_DECAY, Parameter("steps", "how often the clip norm changes", 3.0, allowed=COUNT, search=(1.0, 3.0)))
+    label_format = "step decay {start:.3g} to {end:.3g} in {steps:.0f}"
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        steps = self.values["steps"]
+        done = np.minimum(np.floor((steps + 1) * seen.progress + _SLACK), steps)
+        return {"clip_norm": geometric(self.values["start"], self.values["end"], done / steps)}
+
+
 class ServerLearningRateDecay(Controller):
     """C_t = C and server learning rate END^p: a decay that costs neither privacy nor a search for a schedule of C.
 
@@ -100,7 +130,13 @@ class ServerLearningRateDecay(Controller):
     parameters = (
         # Twice the anchor: the step then falls from 2 C* to C*/2, as that of the decaying clip norms.
         Parameter("clip_norm", "clip norm C", 2.0, ANCHOR, knob="clip_norm"),
-        Parameter("end", "server learning rate of the last round", 0.25, knob="server_learning_rate"),
+        Parameter(
+            "end",
+            "server learning rate of the last round",
+            0.25,
+            knob="server_learning_rate",
+            search=(0.06, 0.12, 0.25, 0.5),
+        ),
     )
     needed_knobs = "clip_norm,server_learning_rate"
     label_format = "server learning rate decay to {end:.3g}, clip {clip_norm:.3g}"
@@ -111,3 +147,65 @@ class ServerLearningRateDecay(Controller):
             "clip_norm": np.full(len(seen), self.values["clip_norm"]),
             "server_learning_rate": geometric(1.0, self.values["end"], seen.progress),
         }
+
+
+class TailAverage(Controller):
+    """C_t = C, and what is tested is the mean of the server's models of the last LAST rounds.
+
+    The running average takes round t, from 1 to T, in with the weight 1/max(1, t - (T - LAST)), LAST at most T: until
+    the tail begins it is the newest model, from then on the mean of those since. It is computed from released models
+    alone, so that it costs no privacy. A run that ends early is tested on the mean of the tail as far as it came.
+    """
+
+    name = "tail-average"
+    summary = "fixed clip norm; what is tested is the mean of the models of the LAST rounds"
+    parameters = (
+        Parameter("last", "rounds at the end whose models are averaged", 10.0, allowed=COUNT, search=(5.0, 10.0, 20.0)),
+        Parameter("clip_norm", "clip norm C", 1.0, ANCHOR, knob="clip_norm"),
+    )
+    needed_knobs = "clip_norm,average_weight"
+    label_format = "average of the last {last:.0f}, clip {clip_norm:.3g}"
+
+    def __init__(self, view: View, values: Mapping[str, float]):
+        """As in `Controller`; every round needs a weight of its own."""
+        super().__init__(view, values)
+        require(
+            view.decision_rounds == 1,
+            f"controller '{self.name}' weighs every round, but decision_rounds is {view.decision_rounds}.",
+        )
+        self._last = min(self.values["last"], view.rounds)
+        weight = view.knob("average_weight")
+        assert weight is not None
+        weight.check(1 / self._last)
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        reached = seen.round + 1 - (self.view.rounds - self._last)
+        return {
+            "clip_norm": np.full(len(seen), self.values["clip_norm"]),
+            "average_weight": 1 / np.maximum(1.0, reached),
+        }
+
+
+class ClientBudget(Controller):
+    """How strongly a client's share of the round's budget follows its risk, or its own budget: (min R/R_i)^KAPPA."""
+
+    name = "client-budget"
+    summary = "clients' shares of the budget by their risks or own budgets, to the power KAPPA: 0 uniform, 1 ADP-PFL"
+    parameters = (
+        Parameter(
+            "kappa",
+            "exponent κ",
+            1.0,
+            allowed=NOT_NEGATIVE,
+            knob="client_budget_strength",
+            search=(0.0, 0.5, 1.0, 2.0),
+        ),
+    )
+    needed_knobs = "client_budget_strength"
+    needed_features = ()
+    label_format = "client budgets (kappa {kappa:.3g})"
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        return {"client_budget_strength": np.full(len(seen), self.values["kappa"])}

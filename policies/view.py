@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.knobs import Knob
-from envs.signals import ROUND_FRACTION, Feature, last_action
+from envs.knobs import PER_LAYER, Knob
+from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -24,12 +26,16 @@ class View:
         features: what each observation entry is.
         rounds: communication rounds T of an episode.
         decision_rounds: rounds that one decision lasts.
+        layer_sizes: parameters of each of the model's layers, by name.
+        noise_at: noise multiplier of the uniform schedule at an ε, else as this run.
     """
 
     knobs: tuple[Knob, ...]
     features: tuple[Feature, ...]
     rounds: int
     decision_rounds: int = 1
+    layer_sizes: Mapping[str, int] = field(default_factory=dict)
+    noise_at: Callable[[float], float] = field(default=lambda _: math.nan, compare=False)
 
     @classmethod
     def of(cls, env: Any) -> View:
@@ -45,8 +51,14 @@ class View:
         inner = getattr(inner, "unwrapped", inner)
         core = getattr(inner, "core", inner)
         try:
+            federation = core.federation
             return cls(
-                tuple(core.knobs), tuple(core.features), core.federation.config.rounds, core.spec.decision_rounds
+                tuple(core.knobs),
+                tuple(core.features),
+                federation.config.rounds,
+                core.spec.decision_rounds,
+                {span.name: span.stop - span.start for span in federation.model.layers},
+                federation.noise_at(0),
             )
         except AttributeError as error:
             raise InputError(f"A {type(env).__name__} is no DPilot environment.") from error
@@ -59,6 +71,10 @@ class View:
     def knob(self, name: str) -> Knob | None:
         """The knob of a name, or None where the environment lacks it."""
         return next((knob for knob in self.knobs if knob.name == name), None)
+
+    def knobs_of(self, name: str) -> tuple[Knob, ...]:
+        """The knob of a name, or those of all layers where it has one per layer."""
+        return tuple(knob for knob in self.knobs if name in (knob.name, knob.name.partition(PER_LAYER)[0]))
 
     def column(self, feature: str) -> int:
         """Place of a feature in the observation.
@@ -97,6 +113,11 @@ class Seen:
     def progress(self) -> FloatArray:
         """0 at the first decision of an episode, 1 at the last, linear in rounds `[n]`; 0 where there is only one."""
         return np.clip(self.round / max(self._view.last_decision, 1), 0.0, 1.0)
+
+    @property
+    def noise_multiplier(self) -> FloatArray:
+        """σ of the run's uniform schedule `[n]`."""
+        return np.asarray(10.0 ** (2 * self.feature(NOISE_LEVEL)))
 
     def last(self, knob: Knob) -> FloatArray:
         """Value that a knob had in the decision before; its default at the first `[n]`."""

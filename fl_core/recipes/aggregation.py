@@ -26,6 +26,10 @@ WEIGHTS = {
 class Aggregation(Part):
     """A mean of the updates, added with the server's learning rate.
 
+    What is tested is a running average of the server's models, whose newest one has the weight w_t: training goes on
+    from the newest alone. It is a function of what is released, so it costs no privacy. At w_t = 1 nothing is averaged;
+    w_t = 1/k in the k-th round of a run's last K makes it the plain mean of these K models.
+
     Attributes:
         divide_by: one of `DIVISORS`.
         weights: one of `WEIGHTS`.
@@ -43,7 +47,11 @@ class Aggregation(Part):
     @property
     def knobs(self) -> tuple[KnobRange, ...]:
         """See the base class."""
-        return (KnobRange("server_learning_rate", 0.05, 2.0, 1.0, "log", "factor on the mean update"),)
+        averaged = "weight of this round's model in the running average that is tested; 1 tests the model itself"
+        return (
+            KnobRange("server_learning_rate", 0.05, 2.0, 1.0, "log", "factor on the mean update"),
+            KnobRange("average_weight", 0.01, 1.0, 1.0, "log", averaged),
+        )
 
     @property
     def uncovered(self) -> tuple[str, ...]:

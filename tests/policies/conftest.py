@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from envs.knobs import Knob, known_knobs, make_knobs
 from envs.signals import last_action, make_features
 from envs.tasks import find_task
-from policies import View
+from policies import ControllerSpec, View
+
+LAYERS = {"fc1": 2080, "fc2": 330}
+METHODS = {"layer_weights": "fedglp-adp", "personal_limit": "fedglp-adp", "client_budget_strength": "adp-pfl"}
+"""A method that has the knob, where the usual one has not."""
 
 ViewMaker = Callable[..., View]
 
@@ -25,8 +29,16 @@ def _one_thread() -> None:
 
 def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_norm", signals: str = "public") -> View:
     task = find_task("digits")
-    made = make_knobs(task, knobs, tuple(known_knobs().values()))
-    return View(made, make_features(signals, made, classes=10, telemetry=("clip-bit",)), rounds, decision_rounds)
+    made = make_knobs(task, knobs, tuple(known_knobs().values()), [*LAYERS])
+    features = make_features(signals, made, classes=10, telemetry=("clip-bit", "layer-norms"), layers=[*LAYERS])
+    return View(made, features, rounds, decision_rounds, LAYERS, lambda epsilon: 24 / epsilon)
+
+
+def env_settings(spec: ControllerSpec) -> dict[str, str]:
+    """What an environment for a controller is made with."""
+    method = next((method for knob, method in METHODS.items() if knob in spec.knobs), "dp-fedavg")
+    telemetry = spec.controller.needed_telemetry or "clip-bit"
+    return {"knobs": spec.knobs, "signals": spec.signals, "method": method, "telemetry": telemetry}
 
 
 def observe(

@@ -28,6 +28,14 @@ VALID = {
     "budget-uniform": ("budget-uniform", ()),
     "budget-exponential:3": ("budget-exponential", (3.0,)),
     "budget-step:4:0.3": ("budget-step", (4.0, 0.3)),
+    "cosine-decay:2:0.5": ("cosine-decay", (2.0, 0.5)),
+    "step-decay:2:0.5:4": ("step-decay", (2.0, 0.5, 4.0)),
+    "tail-average:5": ("tail-average", (5.0,)),
+    "tail-average:5:0.7": ("tail-average", (5.0, 0.7)),
+    "log-odds:0.4": ("log-odds", (0.4,)),
+    "progressive:0.5": ("progressive", (0.5,)),
+    "noise-scaled:0.3:0.2:8": ("noise-scaled", (0.3, 0.2, 8.0)),
+    "client-budget:0": ("client-budget", (0.0,)),
     "random": ("random", ()),
     "random:3": ("random", (3.0,)),
     " fixed:1e-1 ": ("fixed", (0.1,)),
@@ -66,6 +74,19 @@ def test_reads(spec: str) -> None:
         ("server-lr-decay:1:0", "end of controller 'server-lr-decay' is 0"),
         ("random:-1", "seed of controller 'random' is -1, but it must be a whole number"),
         ("random:1.5", "seed of controller 'random' is 1.5"),
+        ("random:1:clip_norm:2", r"has 3 parameters, but random\[:SEED\[:KNOB,KNOB\]\] takes at most 1"),
+        (
+            "step-decay:2:0.5:1.5",
+            "steps of controller 'step-decay' is 1.5, but it must be a whole number of at least 1",
+        ),
+        ("step-decay:2", "has start but no end; give all or none"),
+        ("tail-average:0", "last of controller 'tail-average' is 0"),
+        ("client-budget:-1", "kappa of controller 'client-budget' is -1, but it must be a finite number of at least 0"),
+        ("constant", "controller 'constant' sets '', but it must read constant:KNOB=VALUE"),
+        ("constant:0.5", "sets '0.5', but it must read constant:KNOB=VALUE"),
+        ("constant:clip=1", "knob of controller 'constant:clip=1' 'clip' is unknown; did you mean clip_norm"),
+        ("constant:clip_norm=x", "clip_norm of controller 'constant:clip_norm=x' is 'x', but it must be a finite"),
+        ("constant:clip_norm=1,clip_norm=2", "sets clip_norm twice"),
     ],
 )
 def test_refuses_in_one_sentence(spec: str, words: str) -> None:
@@ -80,6 +101,10 @@ def test_usage_shows_the_parameters() -> None:
     assert CONTROLLERS["exponential-decay"].usage() == "exponential-decay[:START:END]"
     assert CONTROLLERS["server-lr-decay"].usage() == "server-lr-decay[:CLIP_NORM[:END]]"
     assert CONTROLLERS["best-fixed"].usage() == "best-fixed"
+    assert CONTROLLERS["tail-average"].usage() == "tail-average[:LAST[:CLIP_NORM]]"
+    assert CONTROLLERS["step-decay"].usage() == "step-decay[:START:END[:STEPS]]"
+    assert CONTROLLERS["constant"].usage() == "constant:KNOB=VALUE[,KNOB=VALUE]"
+    assert CONTROLLERS["random"].usage() == "random[:SEED[:KNOB,KNOB]]"
     assert [one.default_text for one in CONTROLLERS["exponential-decay"].parameters] == [
         "2 x anchor clip norm",
         "0.5 x anchor clip norm",
@@ -92,15 +117,41 @@ def test_needs_of_the_environment() -> None:
     assert needs.pop("aqc") == ("clip_norm", "accounted")
     assert needs.pop("aqc-exact") == ("clip_norm", "paper")
     assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
-    assert needs.pop("none") == ("none", "public")
     for name in ("uniform", "exponential", "printed", "linear", "step"):
         assert needs.pop(f"budget-{name}") == ("budget_pace", "public")
+    assert needs.pop("tail-average") == ("clip_norm,average_weight", "public")
+    assert needs.pop("log-odds") == ("layer_weights", "public")
+    assert needs.pop("log-odds-paid") == ("layer_weights", "accounted")
+    assert needs.pop("progressive") == needs.pop("noise-scaled") == ("personal_limit,personal_rate", "public")
+    assert needs.pop("client-budget") == ("client_budget_strength", "public")
+    assert needs.pop("constant") == needs.pop("none") == ("none", "public")
     assert set(needs.values()) == {("clip_norm", "public")}
 
 
 def test_anchored_says_where_a_search_comes_first() -> None:
     anchored = {spec for spec in VALID if parse_controller(spec).anchored}
-    assert anchored == {"best-fixed", "exponential-decay", "server-lr-decay"}
+    assert anchored == {"best-fixed", "exponential-decay", "server-lr-decay", "tail-average:5"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "assigned", "knobs"),
+    [
+        ("constant:clip_norm=0.5", {"clip_norm": 0.5}, "clip_norm"),
+        (
+            "constant:layer_weights.fc1=0.3, layer_weights.fc2=1,budget_pace=2",
+            {"layer_weights.fc1": 0.3, "layer_weights.fc2": 1.0, "budget_pace": 2.0},
+            "layer_weights,budget_pace",
+        ),
+        ("random:3:clip_norm,budget_pace", {"seed": 3.0}, "clip_norm,budget_pace"),
+        ("random:3:all", {"seed": 3.0}, "all"),
+        ("random", {}, "clip_norm"),
+    ],
+)
+def test_specs_that_name_knobs_ask_for_an_environment_with_them(spec: str, assigned: dict, knobs: str) -> None:
+    parsed = parse_controller(spec)
+    assert parsed.named_parameters() == assigned
+    assert parsed.knobs == knobs
+    assert parse_controller(str(parsed)) == parsed
 
 
 @pytest.mark.parametrize("name", sorted(CONTROLLERS))
@@ -110,7 +161,7 @@ def test_every_controller_is_made_from_its_needs_and_describes_itself(name: str)
     controller = make_controller(spec, view, anchor=0.8)
     described = json.loads(json.dumps(controller.describe(), allow_nan=False))
     assert described["name"] == name == controller.name
-    assert list(described["parameters"]) == [one.name for one in controller.parameters]
+    assert set(described["parameters"]) == {one.name for one in controller.parameters}
     assert all(math.isfinite(value) for value in described["parameters"].values())
     assert controller.label
     assert "{" not in controller.label

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from fl_core.errors import InputError
-from policies import BestFixedClip, ExponentialDecay, FixedClip, LinearDecay, ServerLearningRateDecay, View
+from policies import (
+    BestFixedClip,
+    ExponentialDecay,
+    FixedClip,
+    LinearDecay,
+    ServerLearningRateDecay,
+    View,
+    make_controller,
+)
 from tests.policies.conftest import clip_of, make_view, observe
 
 DECISIONS = [(40, 1), (40, 4), (10, 4), (5, 3), (1, 1), (3, 8)]
@@ -59,6 +67,59 @@ def test_server_learning_rate_decays_at_fixed_clip(rounds: int, every: int) -> N
         rate = math.exp(math.log(0.05) + (float(action[1]) + 1) / 2 * math.log(40))
         assert clip_of(action, view.knobs[0]) == pytest.approx(0.7, rel=1e-5)
         assert rate == pytest.approx(0.1**progress, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rounds", "every"), DECISIONS)
+@pytest.mark.parametrize(("start", "end"), [(4.0, 0.25), (0.2, 3.0)])
+def test_cosine_decay_is_half_a_cosine(rounds: int, every: int, start: float, end: float) -> None:
+    view = make_view(rounds, every)
+    controller = make_controller(f"cosine-decay:{start}:{end}", view)
+    for t, progress in decision_points(rounds, every):
+        action, _ = controller.predict(observe(view, t))
+        expected = end + (start - end) * math.cos(math.pi * progress / 2) ** 2
+        assert clip_of(action, view.knobs[0]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rounds", "every"), DECISIONS)
+@pytest.mark.parametrize("steps", [1, 3, 7])
+def test_step_decay_has_equal_plateaus_and_factors(rounds: int, every: int, steps: int) -> None:
+    view = make_view(rounds, every)
+    controller = make_controller(f"step-decay:4:0.25:{steps}", view)
+    plateaus = [4 * (0.25 / 4) ** (k / steps) for k in range(steps + 1)]
+    for t, progress in decision_points(rounds, every):
+        action, _ = controller.predict(observe(view, t))
+        done = sum(progress >= (k + 1) / (steps + 1) - 1e-9 for k in range(steps))
+        assert clip_of(action, view.knobs[0]) == pytest.approx(plateaus[done], rel=1e-5)
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(40, 10), (5, 3), (5, 1), (3, 8), (1, 1)])
+def test_tail_average_weighs_the_last_models_equally(rounds: int, last: int) -> None:
+    """Running the weights over unit vectors gives the share of each round's model in what is tested at the end."""
+    view = make_view(rounds, knobs="clip_norm,average_weight")
+    controller = make_controller(f"tail-average:{last}:0.7", view)
+    share = np.zeros(rounds)
+    for t in range(rounds):
+        action, _ = controller.predict(observe(view, t))
+        assert clip_of(action, view.knobs[0]) == pytest.approx(0.7, rel=1e-5)
+        weight = float(view.knobs[1].decode(action[1:].astype(float))[0])
+        share = (1 - weight) * share + weight * (np.arange(rounds) == t)
+    tail = min(last, rounds)
+    expected = np.where(np.arange(rounds) >= rounds - tail, 1 / tail, 0.0)
+    np.testing.assert_allclose(share, expected, atol=1e-5)
+
+
+def test_tail_average_refuses_decisions_of_several_rounds() -> None:
+    with pytest.raises(InputError, match="weighs every round, but decision_rounds is 4"):
+        make_controller("tail-average", make_view(40, 4, knobs="clip_norm,average_weight"))
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.5, 1.0])
+def test_client_budget_sets_its_strength(kappa: float) -> None:
+    view = make_view(knobs="client_budget_strength")
+    controller = make_controller(f"client-budget:{kappa}", view)
+    for t in (0, 7, 39):
+        action, _ = controller.predict(observe(view, t))
+        assert float(action[0]) == pytest.approx(kappa - 1, abs=1e-6)  # the knob goes from 0 to 2
 
 
 def test_decays_reach_both_ends_with_single_rounds(public: View) -> None:

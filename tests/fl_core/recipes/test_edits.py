@@ -247,7 +247,7 @@ def test_sound_mode_allows_edits_that_give_nothing_away(method, change, settings
 
 
 def test_a_method_has_the_knobs_of_its_parts_and_no_others():
-    everywhere = {"clip_norm", "budget_pace", "telemetry_share", "server_learning_rate"}
+    everywhere = {"clip_norm", "budget_pace", "telemetry_share", "server_learning_rate", "average_weight"}
     own = {
         "feddpa": {"personal_threshold"},
         "fedaddp": {"personal_threshold"},
@@ -262,7 +262,7 @@ def test_a_method_has_the_knobs_of_its_parts_and_no_others():
         if recipe.private:
             assert found == everywhere | own.get(name, set()), name
         else:
-            assert found == ({"server_learning_rate"} if recipe.exchanges else set()), name
+            assert found == ({"server_learning_rate", "average_weight"} if recipe.exchanges else set()), name
     assert "sparsity" not in {knob.name for knob in find_method("dp-pfeddsu").in_mode("as-published").knobs}
 
 

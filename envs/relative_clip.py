@@ -1,0 +1,149 @@
+"""Clip norms relative to what is public: to the last one, or to the scale of what has been released.
+
+A policy that sets C itself has learned the scale of one problem's updates. One that sets a factor has not, so it can be
+carried to problems whose updates are larger or smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.tasks import Task
+from fl_core.recipes.parts import KnobRange
+from fl_core.rounds import FloatArray, RoundReport
+
+CLIP = "clip_norm"
+AGREEMENT = 0.25
+"""Norm of the mean clipped update over C that is assumed before anything is released: at scale 1 the clip norm then
+starts at the task's default."""
+DRIFT = 0.05
+"""Variance, relative to its square, that the power of the updates is expected to gain from round to round."""
+LARGEST_STEP = 4.0
+"""The most that one release moves the estimated power, up or down: twofold in norm."""
+BEYOND = 100.0
+"""How far beyond the task's range a clip norm may follow the scale, as a factor: a scale that nobody knows beforehand
+cannot be bounded tightly."""
+
+
+class ClipReference:
+    """What is public about each run's clip norms and releases.
+
+    The scale is that of the mean clipped update beyond its noise. Round s releases the mean update with norm R and
+    noise of expected norm E over d coordinates, so that p = R² − E² is an unbiased estimate of the power P (the squared
+    norm without noise), with variance v = 2E⁴/d + 4PE²/d. A scalar Kalman filter follows it:
+
+        g = V/(V + v),  P ← P + g·(p − P) within [P/4, 4P],  V ← (1 − g)·V + DRIFT·P²,
+
+    from P = (AGREEMENT·C₀)², V = P², with C₀ the task's default clip norm. The scale is u = √P/AGREEMENT. Where noise
+    hides the updates, g is small and u stays; with many clients or much budget it follows within a few rounds. All
+    that enters is released or planned, so u costs no privacy.
+
+    Attributes:
+        last: C of the last decision `[runs]`; the task's default before the first.
+    """
+
+    def __init__(self, task: Task, runs: int, size: int):
+        """A reference for so many runs of a model with `size` parameters."""
+        self._task, self._size = task, size
+        self.last = np.full(runs, task.clip_norm)
+        self._power = np.zeros(runs)
+        self._variance = np.zeros(runs)
+        self.reset(range(runs))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest clip norm of the task."""
+        return self._task.clip_range
+
+    @property
+    def scale(self) -> FloatArray:
+        """u `[runs]`."""
+        return np.asarray(np.sqrt(self._power) / AGREEMENT)
+
+    def reset(self, rows: Sequence[int]) -> None:
+        """Forget what is known of some runs."""
+        rows = list(rows)
+        self.last[rows] = self._task.clip_norm
+        self._power[rows] = (AGREEMENT * self._task.clip_norm) ** 2
+        self._variance[rows] = self._power[rows] ** 2
+
+    def resolve(self, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Values of knobs by name, with those relative to something made absolute."""
+        absolute = {name: value for name, value in values.items() if name not in RELATIVE_KNOBS}
+        for name, knob in RELATIVE_KNOBS.items():
+            if name in values:
+                absolute[knob.sets] = knob.resolve(self, values[name])
+        return absolute
+
+    def applied(self, clip_norm: FloatArray, active: np.ndarray) -> None:
+        """Remember the clip norms `[runs]` of the runs that a decision was for."""
+        self.last[active] = clip_norm[active]
+
+    def observe(self, report: RoundReport) -> None:
+        """Learn from what a round released."""
+        if "release_noise" not in report.figures:
+            return
+        released, noise = report.figures["release_norm"], report.figures["release_noise"]
+        known = report.ran & np.isfinite(released) & np.isfinite(noise)
+        released, noise = np.where(known, released, 0.0), np.where(known, noise, 0.0)
+        seen = released**2 - noise**2
+        spread = (2 * noise**4 + 4 * self._power * noise**2) / self._size
+        gain = self._variance / (self._variance + spread)
+        power = self._power + gain * (seen - self._power)
+        power = np.clip(power, self._power / LARGEST_STEP, self._power * LARGEST_STEP)
+        variance = (1 - gain) * self._variance + DRIFT * power**2
+        self._power = np.where(known, power, self._power)
+        self._variance = np.where(known, variance, self._variance)
+
+    def state_dict(self) -> dict[str, FloatArray]:
+        """Arrays by name."""
+        return {"last": self.last, "power": self._power, "variance": self._variance}
+
+    def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.last, self._power, self._variance = (state[name].copy() for name in ("last", "power", "variance"))
+
+
+@dataclass(frozen=True)
+class RelativeKnob:
+    """A knob of the environment that stands for one of the method's.
+
+    Attributes:
+        range: its own name, range and default.
+        sets: the method's knob that it sets.
+        resolve: that knob's values `[runs]` from its own.
+    """
+
+    range: KnobRange
+    sets: str
+    resolve: Callable[[ClipReference, FloatArray], FloatArray]
+
+
+def _changed(reference: ClipReference, factor: FloatArray) -> FloatArray:
+    return np.clip(reference.last * factor, *reference.range)
+
+
+def _scaled(reference: ClipReference, factor: FloatArray) -> FloatArray:
+    low, high = reference.range
+    return np.clip(reference.scale * factor, low / BEYOND, high * BEYOND)
+
+
+RELATIVE_KNOBS: dict[str, RelativeKnob] = {
+    knob.range.name: knob
+    for knob in (
+        RelativeKnob(
+            KnobRange("clip_change", 0.5, 2.0, 1.0, "log", "factor on the last clip norm, within the task's range"),
+            CLIP,
+            _changed,
+        ),
+        RelativeKnob(
+            KnobRange("clip_scale", 0.1, 10.0, 1.0, "log", "clip norm over the running scale of what is released"),
+            CLIP,
+            _scaled,
+        ),
+    )
+}
+"""Adding one is adding an entry."""

@@ -1,0 +1,85 @@
+"""Any knobs at constant values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from envs.knobs import NO_KNOBS, PER_LAYER, known_knobs
+from fl_core.errors import InputError, require, require_name
+from policies.base import Controller
+from policies.view import FloatArray, Seen, View
+
+
+class ConstantControl(Controller):
+    """Every knob that it names at one value in all rounds; a knob per layer without a layer's name sets all layers."""
+
+    name = "constant"
+    summary = "knobs at constant values, as constant:clip_norm=0.5,server_learning_rate=0.7"
+    needed_knobs = NO_KNOBS
+    needed_features = ()
+    assigns = True
+
+    def __init__(self, view: View, values: Mapping[str, float]):
+        """Values by knob.
+
+        Raises:
+            InputError: the environment lacks a knob, or a value is not allowed in it.
+        """
+        super().__init__(view, {})
+        for name in values:
+            self._require_knob(name)
+        self.values = {name: view.knobs_of(name)[0].check(float(value)) for name, value in values.items()}
+
+    @classmethod
+    def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
+        """A controller for an environment; parameters are values by knob."""
+        return cls(View.of(env), parameters)
+
+    @classmethod
+    def usage(cls) -> str:
+        """How it is written in a spec."""
+        return f"{cls.name}:KNOB=VALUE[,KNOB=VALUE]"
+
+    @property
+    def label(self) -> str:
+        """As in `Controller`."""
+        return "constant " + ", ".join(f"{name} {value:.3g}" for name, value in self.values.items())
+
+    def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        """As in `Controller`."""
+        return {
+            knob.name: np.full(len(seen), value)
+            for name, value in self.values.items()
+            for knob in self.view.knobs_of(name)
+        }
+
+
+def read_assignments(spec: str, text: str) -> tuple[tuple[str, float], ...]:
+    """Values by knob of a text such as `clip_norm=0.5,layer_weights.fc1=0.3`.
+
+    Raises:
+        InputError: it is empty, a name is unknown or repeated, or a value is no number.
+    """
+    usage = f"it must read {ConstantControl.usage()}"
+    found: dict[str, float] = {}
+    for piece in text.split(","):
+        name, equals, value = (part.strip() for part in piece.partition("="))
+        require(bool(name and equals), f"controller '{spec}' sets '{piece}', but {usage}.")
+        require_name(f"knob of controller '{spec}'", name.partition(PER_LAYER)[0], known_knobs())
+        require(name not in found, f"controller '{spec}' sets {name} twice.")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
+            raise InputError(f"{name} of controller '{spec}' is '{value}', but it must be a finite number.")
+    return tuple(found.items())
+
+
+def base_knobs(names: Iterable[str]) -> str:
+    """The knobs of an environment that has these, comma-separated."""
+    return ",".join(dict.fromkeys(name.partition(PER_LAYER)[0] for name in names))
