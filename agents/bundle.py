@@ -17,7 +17,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
 from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
-from envs import EnvCore
+from envs import EnvCore, EnvSpec
 from fl_core.errors import InputError, require
 from fl_core.files import write_json
 
@@ -91,8 +91,9 @@ class LearnedController:
 
     @property
     def view(self) -> dict[str, Any]:
-        """Environment settings that it needs: knobs, signals and rounds per decision."""
-        return {name: self.blueprint.settings[name] for name in VIEW}
+        """Environment settings that it needs: knobs, signals, rounds per decision, and whether contexts are visible."""
+        own = self.blueprint.settings
+        return {name: own[name] for name in VIEW} | {"context": own.get("context", EnvSpec.context)}
 
     @property
     def training_rounds(self) -> int:

@@ -70,7 +70,7 @@ class Validation:
             actions, state = policy.predict(core.observe(), state, start, deterministic=True)
             core.step(actions)
             start = np.zeros(core.runs, dtype=bool)
-            total = int(core.federation.rounds[: len(seeds)].sum())
+            total = int(core.rounds[: len(seeds)].sum())
             advance(total - done)
             done = total
         return done

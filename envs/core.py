@@ -15,8 +15,13 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envs.context import CONTEXT, context_features
+from envs.fleet import Fleet
+from envs.generators import parse_generator
 from envs.instances import instance_population, instance_seeds
-from envs.knobs import make_knobs, plan_values
+from envs.knobs import PER_LAYER, make_knobs, plan_values
+from envs.listing import Listing
+from envs.references import References
 from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
@@ -51,6 +56,12 @@ class EnvSpec:
     the clients are proxies in the first two, and targets in the last."""
     instance_count: int = 256
     """Size of that set."""
+    generator: str = ""
+    """What the instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    epsilon=3..12,partition=iid|shards(2); empty for nothing."""
+    context: str = "hidden"
+    """Whether observations show in what the instances may differ: visible or hidden. The noise multiplier is always
+    shown."""
     evaluate_every_round: bool = False
     """Whether accuracy is measured after every round, for records; otherwise only where signals or reward need it."""
 
@@ -61,7 +72,8 @@ class EnvCore:
     Attributes:
         spec: what is shown and asked.
         task: the task with its overrides.
-        federation: the runs.
+        generator: what instances differ in.
+        fleet: the runs, in a federation for each shape of instance.
         knobs: what each action coordinate sets.
         features: what each observation entry is.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
@@ -91,14 +103,17 @@ class EnvCore:
         )
         self._seeds = instance_seeds(spec.instances, spec.instance_count)
         self._reward = find_reward(spec.reward)
-        self.federation = Federation(self.task.federation, runs)
+        self.generator = parse_generator(spec.generator)
+        self.fleet = Fleet(self.task.federation, runs, self.generator.shapes)
         recipe = self.federation.recipe
         layers = [span.name for span in self.federation.model.layers]
         defaults = self.federation.default_knobs(0)
         self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers, defaults)
         bought = parse_telemetry(self.task.federation.telemetry)
-        self.features = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
+        seen = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
+        self.features = Listing((*seen, *context_features(spec.context)))
         self.judges_server = recipe.personalization.judged_by_server
+        self._accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
         self.runs = runs
         self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
         self._needs_evaluation = self._reward.every_decision or any(f.figure in EVALUATED for f in self.features)
@@ -106,10 +121,35 @@ class EnvCore:
         self._metrics: dict[str, FloatArray] = {}
         self._actions = np.zeros((runs, len(self.knobs)))
         self._observation = np.zeros((runs, len(self.features)), dtype=np.float32)
-        self._clips = ClipReference(self.task, runs, self.federation.model.size)
+        self._clips = ClipReference(self.task, runs)
         self._reference = np.zeros(runs)
-        self._references: dict[RunSettings, float] = {}
+        self._references = References(self.task, self.generator, self._accuracy)
         self.finished = np.ones(runs, dtype=bool)
+        if self.generator.axes:
+            self._check_generator(layers)
+
+    def _check_generator(self, layers: Sequence[str]) -> None:
+        """Refuse a generator some of whose instances cannot be, before any is played."""
+        names = [{span.name for span in member.model.layers} for member in self.fleet.members]
+        by_layer = any(PER_LAYER in name for name in (*(k.name for k in self.knobs), *(f.name for f in self.features)))
+        require(
+            not by_layer or all(own == set(layers) for own in names),
+            f"generator '{self.spec.generator}' mixes models of different layers, but knobs or signals of single "
+            "layers are asked for.",
+        )
+        for member in self.fleet.members:
+            for one in self.generator.extremes():
+                member.check_run(one)
+
+    @property
+    def federation(self) -> Federation:
+        """The runs; where instances differ in shape, those of the first shape."""
+        return self.fleet.members[0]
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """Rounds done by each run `[runs]`."""
+        return self.fleet.rounds
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -128,14 +168,13 @@ class EnvCore:
     # ---------------------------------------------------------------- episodes
 
     def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
-        """Start new episodes in some rows."""
-        self.federation.start(rows, settings)
-        self._clips.reset(rows)
+        """Start new episodes in some rows; what the settings leave open is as the generator draws it."""
+        settings = [self.generator.fill(one) for one in settings]
+        self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
+        self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
         if self._reward.needs_reference:
-            self._find_references(settings)
-            for row, one in zip(rows, settings, strict=True):
-                self._reference[row] = self._references[one]
-        metrics = self.federation.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
+            self._reference[list(rows)] = self._references.find(settings)
+        metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         for row in rows:
             self.finished[row] = False
             self.history[row] = []
@@ -145,36 +184,18 @@ class EnvCore:
                 first = np.full(self.runs, np.nan)
                 if feature.figure in EVALUATED:
                     first = metrics[feature.figure]
+                if feature.figure in CONTEXT:
+                    first[row] = CONTEXT[feature.figure].read(self.fleet.of(row), row)
                 self._figures.setdefault(feature.figure, np.full(self.runs, np.nan))[row] = first[row]
         self._observe(rows)
 
     def references(self, seeds: Sequence[int]) -> list[float]:
         """Final accuracy of the default clip norm on instances: what rewards are measured against."""
-        instances = [RunSettings(seed=seed) for seed in seeds]
+        instances = [self.generator.fill(RunSettings(seed=seed)) for seed in seeds]
+        found: list[float] = []
         for first in range(0, len(instances), self.runs):
-            self._find_references(instances[first : first + self.runs])
-        return [self._references[one] for one in instances]
-
-    def _find_references(self, settings: Sequence[RunSettings]) -> None:
-        """Final accuracy of the default clip norm on instances where it is not known yet."""
-        missing = list(dict.fromkeys(one for one in settings if one not in self._references))
-        if not missing:
-            return
-        config = replace(self.task.federation, telemetry_share=0.0, bit_noise=0.0)
-        with torch.random.fork_rng(devices=[]):  # an agent's exploration must not depend on what is known already
-            federation = Federation(config, len(missing))
-        federation.start(range(len(missing)), missing)
-        for accuracy, one in zip(self._run_constant(federation), missing, strict=True):
-            self._references[one] = float(accuracy)
-
-    def _run_constant(self, federation: Federation) -> FloatArray:
-        plan = RoundPlan.constant(federation.runs, self.task.clip_norm)
-        while not federation.done.all():
-            federation.run_round(plan)
-        return self._accuracy(federation.evaluate())
-
-    def _accuracy(self, metrics: Mapping[str, FloatArray]) -> FloatArray:
-        return metrics["global_accuracy" if self.judges_server else "personal_accuracy"]
+            found += self._references.find(instances[first : first + self.runs])
+        return found
 
     def step(self, actions: NDArray[Any], rows: Sequence[int] | None = None) -> tuple[FloatArray, BoolArray]:
         """One decision of the unfinished runs among `rows` (None: all).
@@ -207,7 +228,7 @@ class EnvCore:
         ended, diverged = self._advance(plan, active)
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
-            metrics = self.federation.evaluate()
+            metrics = self.fleet.evaluate()
             # A row's figures must not tell that another row's episode has ended.
             for row in np.flatnonzero(active if self._needs_evaluation else ended):
                 self._put(self._metrics, metrics, int(row))
@@ -230,7 +251,7 @@ class EnvCore:
             going = active & ~ended
             if not going.any():
                 break
-            report = self.federation.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
+            report = self.fleet.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
             self._record(report)
             self._clips.observe(report)
             counts += report.ran
@@ -238,7 +259,7 @@ class EnvCore:
                 sums[name] = sums.get(name, np.zeros(self.runs)) + np.where(report.ran, value, 0.0)
             broken = report.ran & ~np.isfinite(report.figures.get("server_norm", np.zeros(self.runs)))
             diverged |= broken
-            ended |= going & (report.refused | broken | self.federation.done)
+            ended |= going & (report.refused | broken | self.fleet.done)
         for feature in self.features:
             if feature.figure in sums and feature.figure not in EVALUATED:
                 mean = sums[feature.figure] / np.maximum(counts, 1)
@@ -262,10 +283,9 @@ class EnvCore:
         def read(store: dict[str, FloatArray], name: str) -> FloatArray:
             return store.get(name, zero)
 
-        accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
         progress = Progress(
-            accuracy=read(self._metrics, accuracy),
-            previous_accuracy=read(previous, accuracy),
+            accuracy=read(self._metrics, self._accuracy),
+            previous_accuracy=read(previous, self._accuracy),
             trimmed_accuracy=read(self._metrics, "trimmed_accuracy"),
             previous_trimmed_accuracy=read(previous, "trimmed_accuracy"),
             trimmed_loss=read(self._metrics, "trimmed_loss"),
@@ -283,11 +303,9 @@ class EnvCore:
         return self._observation.copy()
 
     def _observe(self, rows: Sequence[int]) -> None:
-        federation = self.federation
         values = dict(self._figures)
-        values[ROUND_FRACTION] = federation.rounds / federation.config.rounds
-        multipliers = [budget.uniform_noise_multiplier for budget in federation.charging.budgets]
-        values[NOISE_LEVEL] = np.array(multipliers)
+        values[ROUND_FRACTION] = self.fleet.rounds / self.task.federation.rounds
+        values[NOISE_LEVEL] = self.fleet.noise_multipliers
         for i, knob in enumerate(self.knobs):
             values[last_action(knob.name)] = self._actions[:, i]
         for column, feature in enumerate(self.features):
@@ -298,14 +316,15 @@ class EnvCore:
 
     def info(self, row: int) -> dict[str, Any]:
         """Plain figures of a run's last round, for `info`; what is not finite is left out."""
-        info: dict[str, Any] = {"round": int(self.federation.rounds[row]), "seed": self.federation.settings[row].seed}
+        federation = self.fleet.of(row)
+        info: dict[str, Any] = {"round": int(federation.rounds[row]), "seed": federation.settings[row].seed}
         if self.history[row]:
             info |= {name: value for name, value in self.history[row][-1].items() if math.isfinite(value)}
         return info
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue between two decisions: `tensors` by name, and `plain` as JSON-able values."""
-        state = self.federation.state_dict()
+        state = self.fleet.state_dict()
         arrays: dict[str, NDArray[Any]] = {f"figures.{name}": value for name, value in self._figures.items()}
         arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
         arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
@@ -320,7 +339,7 @@ class EnvCore:
         Raises:
             InputError: the state belongs to other settings, or a ledger in it was edited.
         """
-        self.federation.load_state_dict(state)
+        self.fleet.load_state_dict(state)
         arrays = {
             name.removeprefix("env."): value.cpu().numpy().copy()
             for name, value in state["tensors"].items()
@@ -340,7 +359,7 @@ class EnvCore:
 
     def final_accuracy(self, row: int) -> float:
         """Accuracy of a finished run's own models: the server's, or the clients' where the server's is incomplete."""
-        return float(self._accuracy(self._metrics)[row])
+        return float(self._metrics[self._accuracy][row])
 
     def describe(self) -> dict[str, Any]:
         """What a controller must match: spec, overridden settings, knobs and features, as JSON-able values."""
@@ -388,7 +407,7 @@ def make_core(runs: int = 1, **settings: Any) -> EnvCore:
 
 
 def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:
-    """Settings of the instance with a seed; reset options may set `epsilon`, `partition` and `learning_rate`.
+    """Settings of the instance with a seed; reset options may set the others of its fields.
 
     Raises:
         InputError: another option is given.

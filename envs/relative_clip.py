@@ -45,13 +45,14 @@ class ClipReference:
         last: C of the last decision `[runs]`; the task's default before the first.
     """
 
-    def __init__(self, task: Task, runs: int, size: int):
-        """A reference for so many runs of a model with `size` parameters."""
-        self._task, self._size = task, size
+    def __init__(self, task: Task, runs: int):
+        """A reference for so many runs."""
+        self._task = task
+        self._sizes = np.ones(runs)
         self.last = np.full(runs, task.clip_norm)
         self._power = np.zeros(runs)
         self._variance = np.zeros(runs)
-        self.reset(range(runs))
+        self.reset(range(runs), [1] * runs)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -63,9 +64,10 @@ class ClipReference:
         """u `[runs]`."""
         return np.asarray(np.sqrt(self._power) / AGREEMENT)
 
-    def reset(self, rows: Sequence[int]) -> None:
-        """Forget what is known of some runs."""
+    def reset(self, rows: Sequence[int], sizes: Sequence[int]) -> None:
+        """Forget what is known of some runs, whose models have so many parameters."""
         rows = list(rows)
+        self._sizes[rows] = sizes
         self.last[rows] = self._task.clip_norm
         self._power[rows] = (AGREEMENT * self._task.clip_norm) ** 2
         self._variance[rows] = self._power[rows] ** 2
@@ -90,7 +92,7 @@ class ClipReference:
         known = report.ran & np.isfinite(released) & np.isfinite(noise)
         released, noise = np.where(known, released, 0.0), np.where(known, noise, 0.0)
         seen = released**2 - noise**2
-        spread = (2 * noise**4 + 4 * self._power * noise**2) / self._size
+        spread = (2 * noise**4 + 4 * self._power * noise**2) / self._sizes
         gain = self._variance / (self._variance + spread)
         power = self._power + gain * (seen - self._power)
         power = np.clip(power, self._power / LARGEST_STEP, self._power * LARGEST_STEP)
@@ -100,11 +102,13 @@ class ClipReference:
 
     def state_dict(self) -> dict[str, FloatArray]:
         """Arrays by name."""
-        return {"last": self.last, "power": self._power, "variance": self._variance}
+        return {"last": self.last, "power": self._power, "variance": self._variance, "sizes": self._sizes}
 
     def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:
         """Continue where `state_dict` was taken."""
-        self.last, self._power, self._variance = (state[name].copy() for name in ("last", "power", "variance"))
+        self.last, self._power, self._variance, self._sizes = (
+            state[name].copy() for name in ("last", "power", "variance", "sizes")
+        )
 
 
 @dataclass(frozen=True)

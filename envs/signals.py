@@ -149,9 +149,11 @@ def is_schedule_feature(name: str) -> bool:
 
     For a controller that reads nothing else, all that it does is fixed before the run.
     """
-    return name in (ROUND_FRACTION, NOISE_LEVEL, "budget_left") or name.startswith(last_action(""))
+    return name in (ROUND_FRACTION, NOISE_LEVEL, "budget_left") or name.startswith((last_action(""), CONTEXT_PREFIX))
 
 
+CONTEXT_PREFIX = "context_"
+"""Before the name of what is known of an instance before its run."""
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
 _TIME = Feature(

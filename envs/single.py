@@ -54,7 +54,7 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
         Args:
             seed: the instance; without one, an instance is drawn from the spec's set.
-            options: `epsilon`, `partition` or `learning_rate` of this episode.
+            options: `epsilon`, `partition`, `learning_rate` or `update_scale` of this episode.
         """
         super().reset(seed=seed)
         instance = self.core.draw_instance(self.np_random).seed if seed is None else seed

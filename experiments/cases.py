@@ -1,22 +1,22 @@
-"""What controllers are compared on: instances (settings of the task), each with held-out seeds of its own."""
+"""What controllers are compared on: instances (settings of the task), each with held-out seeds of its own.
+
+Instances are every combination of values that a user names, or drawn from a generator's test set.
+"""
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from envs import make_core
+from envs.generators import COMMAS, RUN_SETTINGS, parse_generator
+from envs.instances import instance_seeds
 from experiments.results import Instance
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.errors import InputError, require, unknown_name
 
-RUN_FIELDS = frozenset(field.name for field in fields(RunSettings)) - {"seed"}
-"""Settings that the rows of one batch may differ in."""
-_COMMAS = re.compile(r",(?![^()]*\))")
-"""Commas outside parentheses, as in `shards(2),dirichlet(0.5)`."""
 _FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
 """Settings that all instances of a comparison share: what its report says once, and what a run costs."""
 
@@ -32,11 +32,11 @@ class Case:
 
     def run_settings(self) -> RunSettings:
         """The changes that a row of a batch can have to itself."""
-        return RunSettings(seed=self.seed, **{name: value for name, value in self.changes if name in RUN_FIELDS})
+        return RunSettings(seed=self.seed, **{name: value for name, value in self.changes if name in RUN_SETTINGS})
 
     def shared(self) -> tuple[tuple[str, Any], ...]:
         """The other changes, which a whole batch must share."""
-        return tuple((name, value) for name, value in self.changes if name not in RUN_FIELDS)
+        return tuple((name, value) for name, value in self.changes if name not in RUN_SETTINGS)
 
 
 def deal(seeds: Sequence[int], instances: Sequence[Instance] = ()) -> list[Case]:
@@ -95,13 +95,33 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
             raise unknown_name("setting", name, asdict(config))
         require(name not in _FIXED, f"vary names '{name}', but all instances of a comparison share it.")
         require(name not in choices, f"vary names '{name}' twice.")
-        values = [_read(name, part.strip(), getattr(config, name)) for part in _COMMAS.split(text)]
+        values = [_read(name, part.strip(), getattr(config, name)) for part in COMMAS.split(text)]
         require(len(set(values)) == len(values), f"vary is '{option}', but it repeats a value.")
         choices[name] = values
     if not choices:
         return ()
     combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
     return tuple(_instance(changes, config) for changes in combinations)
+
+
+def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instance, ...]:
+    """The first instances of a generator's test set, numbered from 1.
+
+    Args:
+        generator: by name or as written.
+        count: how many.
+        config: the task's settings; each instance must be allowed in it.
+
+    Raises:
+        InputError: the generator cannot be read or draws nothing, or a value is not allowed.
+    """
+    found = parse_generator(generator)
+    require(bool(found.axes), "generator is empty, so that there is nothing to draw.")
+    instances = []
+    for number, seed in enumerate(instance_seeds("test", count), start=1):
+        one = _instance(found.draw(seed), config)
+        instances.append(replace(one, name=f"{number}: {one.name}"))
+    return tuple(instances)
 
 
 def _read(name: str, text: str, usual: Any) -> Any:

@@ -16,6 +16,8 @@ from rich.table import Table
 from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.online import KNOBS, NAME
+from envs.context import context_features
+from envs.generators import GENERATORS
 from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -150,7 +152,12 @@ def _knobs() -> Rows:
 
 def _signals() -> Rows:
     yield ("signal", "class", "scale", "what it shows, x")
-    yield from (tuple(feature.cells.values()) for feature in all_features())
+    yield from (tuple(feature.cells.values()) for feature in (*all_features(), *context_features("visible")))
+
+
+def _generators() -> Rows:
+    yield ("generator", "what its instances differ in", "as written")
+    yield from ((name, one.summary, one.spec) for name, one in GENERATORS.items())
 
 
 def _papers() -> Rows:
@@ -178,6 +185,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "knobs": _knobs,
     "signals": _signals,
     "rewards": _rewards,
+    "generators": _generators,
     "papers": _papers,
 }
 

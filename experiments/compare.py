@@ -17,7 +17,7 @@ from rich.console import Console
 from envs import make_core
 from envs.instances import instance_seeds
 from envs.tasks import default_federation
-from experiments.cases import Case, check_instances, deal, vary
+from experiments.cases import Case, check_instances, deal, drawn, vary
 from experiments.contenders import fixed_contender, make_contenders
 from experiments.episodes import Contender, Settings, play
 from experiments.ledger_file import uncovered_releases
@@ -30,7 +30,7 @@ from experiments.tuning import COARSE_VALUES
 from experiments.verdict import verdict
 from experiments.words import targets_text
 from fl_core.config import FederationConfig
-from fl_core.errors import InputError, require_count
+from fl_core.errors import InputError, require, require_count
 
 DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
 
@@ -48,6 +48,11 @@ class CompareCommand:
     """Held-out seeds that every controller runs on, in each instance."""
     vary: tuple[str, ...] = ()
     """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
+    generator: str = ""
+    """Draws instances instead, by name (`dpilot list generators`) or as written, epsilon=3..12,clients=25|50; searches
+    run on its training instances."""
+    draws: int = 10
+    """Instances drawn from the generator's test set."""
     hindsight: bool = False
     """Whether to play a grid of fixed clip norms on the held-out runs too, and to report the regret to the best."""
     search_instances: int = 8
@@ -66,14 +71,27 @@ class CompareCommand:
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
         settings = {"task": self.task, **asdict(self.federation)}
-        instances = vary(self.vary, self.federation)
+        instances = self.instances()
         check_instances(instances, settings)
-        contenders = make_contenders(self.controllers, settings, self.search_instances, self.train_on)
+        generated = settings | {"generator": self.generator}
+        contenders = make_contenders(self.controllers, generated, self.search_instances, self.train_on)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
         seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
         comparison = compare(contenders, settings, seeds, command_line(), instances, self.hindsight)
         finish(comparison, folder)
+
+    def instances(self) -> tuple[Instance, ...]:
+        """The settings to compare in; none for the task's own.
+
+        Raises:
+            InputError: they cannot be read, or are both named and drawn.
+        """
+        require_count("draws", self.draws)
+        if not self.generator:
+            return vary(self.vary, self.federation)
+        require(not self.vary, "vary and generator both say what instances differ in; give one of them.")
+        return drawn(self.generator, self.draws, self.federation)
 
 
 def command_line() -> str:
@@ -116,7 +134,8 @@ def compare(
     return Comparison(
         task=core.task.name,
         method=config.method,
-        dataset=config.dataset,
+        dataset=", ".join(dict.fromkeys(str(one.changes.get("dataset", config.dataset)) for one in instances))
+        or config.dataset,
         clients=config.clients,
         epsilon=config.epsilon,
         delta=config.delta,

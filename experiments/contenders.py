@@ -207,6 +207,9 @@ def _learned(spec: str, settings: Settings) -> Contender:
     own = controller.blueprint.settings
     here = {"task": "digits"} | dict(settings)
     task = find_task(str(own["task"])).federation
+    met, meets = (str(one.get("generator") or "their seeds alone") for one in (own, here))
+    if met != meets:
+        warnings.warn(f"controller '{spec}' was trained where instances differ in {met}, not {meets}.", stacklevel=2)
     for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
         known, asked = own.get(name, getattr(task, name, None)), here.get(name)
         if asked is not None and known is not None and str(asked) != str(known):

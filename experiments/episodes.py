@@ -168,7 +168,7 @@ def run_to_the_end(
     done = 0
     for latest in decisions(core, policy, state):
         state = latest
-        total = int(core.federation.rounds.sum())
+        total = int(core.rounds.sum())
         progress(total - done)
         done = total
     return state

@@ -36,6 +36,11 @@ class TrainCommand:
     """What it is rewarded for (`dpilot list rewards`)."""
     decision_rounds: int = 4
     """Communication rounds per decision."""
+    generator: str = ""
+    """What its instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    epsilon=3..12,clients=25|50."""
+    context: str = "hidden"
+    """Whether it sees in what instances differ: visible or hidden."""
     runs: Path = Path("runs")
     """Folder that receives the training's folder."""
     train_on: str = "proxy"
@@ -71,7 +76,15 @@ class TrainCommand:
             raise unknown_name("train_on", self.train_on, POPULATIONS)
         own, usual = self.federation.population, find_task(self.task).federation.population
         require(own == usual, f"population is '{own}', but a training takes its clients from train_on; set that.")
-        spec = EnvSpec(self.task, self.knobs, self.signals, self.reward, self.decision_rounds)
+        spec = EnvSpec(
+            self.task,
+            self.knobs,
+            self.signals,
+            self.reward,
+            self.decision_rounds,
+            generator=self.generator,
+            context=self.context,
+        )
         return {**asdict(spec), **asdict(self.federation), "population": self.train_on}
 
     def new_folder(self) -> Path:
@@ -90,6 +103,8 @@ def compare_command(result: TrainingResult, folder: Path) -> str:
         chosen = blueprint.settings.get(name, value)
         if chosen != value and name not in _NOT_COMPARED:
             changes += [f"--{name.replace('_', '-')}", str(chosen)]
+    if blueprint.settings.get("generator"):
+        changes += ["--generator", str(blueprint.settings["generator"])]
     controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]
     return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
 

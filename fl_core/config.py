@@ -80,6 +80,9 @@ class FederationConfig:
     """Momentum of the local SGD, in [0, 1)."""
     weight_decay: float = 0.0
     """Weight decay of the local optimizer."""
+    update_scale: float = 1.0
+    """Unit in which clip norms are set and norms are told, as a factor on the model's own: a network whose weights are
+    kept in other units learns the same, but its updates, and its best clip norm, are so many times as long."""
     epsilon: float = 7.5
     """Privacy budget epsilon (client level, add/remove); inf trains without noise."""
     delta: float = 1e-5
@@ -275,13 +278,14 @@ class RunSettings:
     epsilon: float | None = None
     partition: str | None = None
     learning_rate: float | None = None
+    update_scale: float | None = None
 
     def __post_init__(self) -> None:
         require_count("seed", self.seed, least=0)
-        if self.learning_rate is not None:
-            allowed = "a finite number above 0"
-            fits = is_number(self.learning_rate) and 0 < self.learning_rate < math.inf
-            require(fits, f"learning_rate is {self.learning_rate!r}, but it must be {allowed}.")
+        for field, allowed, fits in _RANGES:
+            value = getattr(self, field, None)
+            if value is not None:
+                require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
         if self.partition is not None:
             parse_partition(self.partition)
 
@@ -304,6 +308,7 @@ _RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
     ("sampling_rate", "a number in (0, 1]", lambda value: 0 < value <= 1),
     ("local_epochs", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
     ("learning_rate", "a finite number above 0", lambda value: 0 < value < math.inf),
+    ("update_scale", "a number in [0.001, 1000]", lambda value: 1e-3 <= value <= 1e3),
     ("momentum", "a number in [0, 1)", lambda value: 0 <= value < 1),
     ("weight_decay", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
     ("delta", "a number in (0, 1)", lambda value: 0 < value < 1),

@@ -33,7 +33,7 @@ from fl_core.recipes.mechanism import layer_weights
 from fl_core.recipes.objective import Phase
 from fl_core.release import Releasing
 from fl_core.round import Round
-from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
+from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport, find_figure
 from fl_core.streams import torch_generator
 
 
@@ -111,6 +111,14 @@ class Federation:
             self.rounds[row] = 0
             self._reset_run(row)
         self.tables = ClientTables(self._indices, self.device)
+
+    def check_run(self, settings: RunSettings) -> None:
+        """Refuse settings of a run that the data or the method do not allow; nothing is started.
+
+        Raises:
+            InputError: a partition is impossible or a budget is invalid.
+        """
+        self._prepare(settings)
 
     def _prepare(self, settings: RunSettings) -> tuple[Books, ClientIndex]:
         config = self.config
@@ -232,7 +240,18 @@ class Federation:
             self.rounds[ran] += 1  # what is charged is spent, also where an error or an interruption lost the round
         if evaluate:
             figures |= self._evaluate()
-        return RoundReport(_to_host(figures, ran), ran, refused)
+        return RoundReport(self._in_units(_to_host(figures, ran)), ran, refused)
+
+    @property
+    def update_scales(self) -> FloatArray:
+        """Norms as controllers set and see them, over the model's own `[runs]`."""
+        usual = self.config.update_scale
+        return np.array([usual if one.update_scale is None else one.update_scale for one in self.settings])
+
+    def _in_units(self, figures: dict[str, FloatArray]) -> dict[str, FloatArray]:
+        """Figures `[runs]` with norms in the controllers' units."""
+        scales = self.update_scales
+        return {name: value * scales if find_figure(name).is_norm else value for name, value in figures.items()}
 
     def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
         """The clients of the next round of the runs that take part `[runs]`, but for those out `[runs, clients]`."""
@@ -242,7 +261,8 @@ class Federation:
         """Values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`)."""
         values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in (self._defaults[0] or {})}
         values.pop("layer_weights", None)  # the method's own, unless the plan has them
-        values |= {"clip_norm": plan.clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
+        clip_norm = plan.clip_norm / self.update_scales
+        values |= {"clip_norm": clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
         return {name: self._tensor(value) for name, value in values.items()}
 
     def public_mask(self, knobs: Mapping[str, Tensor], server: Tensor | None = None) -> Tensor | None:

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,8 +25,7 @@ def _is_small(shape: Shape) -> bool:
     return max(shape[1:]) <= 16
 
 
-def _mlp(shape: Shape, classes: int) -> nn.Sequential:
-    hidden = 32
+def _mlp(shape: Shape, classes: int, hidden: int = 32) -> nn.Sequential:
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
@@ -207,6 +207,12 @@ class ModelEntry:
 
 MODELS: dict[str, ModelEntry] = {
     "mlp": ModelEntry(_mlp, "one hidden layer of 32 units", "it has no convolution to normalise"),
+    "mlp-small": ModelEntry(
+        partial(_mlp, hidden=8), "one hidden layer of 8 units", "it has no convolution to normalise"
+    ),
+    "mlp-wide": ModelEntry(
+        partial(_mlp, hidden=128), "one hidden layer of 128 units", "it has no convolution to normalise"
+    ),
     "cnn2": ModelEntry(_cnn2, "2 convolutions, 2 fully connected layers"),
     "cnn2-strided": ModelEntry(
         _cnn2_strided, "2 convolutions of stride 2 (8, 16 channels), 2 fully connected layers: for long runs"

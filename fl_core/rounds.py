@@ -30,14 +30,16 @@ class Figure:
         signal_class: `public` (a function of what is released or planned), `accounted` (released and charged) or `raw`
             (exact private telemetry).
         summary: what it is.
+        is_norm: whether it is a length in the space of the model's parameters.
     """
 
     signal_class: str
     summary: str
+    is_norm: bool = False
 
 
 FIGURES: dict[str, Figure] = {
-    "clip_norm": Figure("public", "clip norm C applied this round"),
+    "clip_norm": Figure("public", "clip norm C applied this round", is_norm=True),
     "server_learning_rate": Figure("public", "factor on the mean update"),
     "noise_multiplier": Figure("public", "noise std of the update over its sensitivity"),
     "epsilon_spent": Figure("public", "epsilon of all that is released: certified, or claimed where as published"),
@@ -46,17 +48,17 @@ FIGURES: dict[str, Figure] = {
     ),
     "epsilon_left": Figure("public", "target epsilon less the spent one"),
     "budget_left": Figure("public", "share of the budget left, in the filter's own unit"),
-    "server_norm": Figure("public", "norm of the server's model"),
-    "release_norm": Figure("public", "norm of the released mean update, with its noise"),
-    "release_noise": Figure("public", "expected norm of the noise in it"),
-    "release_layer_norm": Figure("public", "norm of each layer's part of the released mean update"),
+    "server_norm": Figure("public", "norm of the server's model", is_norm=True),
+    "release_norm": Figure("public", "norm of the released mean update, with its noise", is_norm=True),
+    "release_noise": Figure("public", "expected norm of the noise in it", is_norm=True),
+    "release_layer_norm": Figure("public", "norm of each layer's part of the released mean update", is_norm=True),
     "release_norm_ratio": Figure("public", "norm of the released sum over the expected norm of its noise"),
     "release_alignment": Figure("public", "cosine between this and the previous released sum"),
     "clipped_share": Figure("raw", "exact share of the cohort that was clipped"),
     "risk_noised": Figure("accounted", "noised mean Jacobian risk of the cohort, that clients compare theirs with"),
     "uplink_bytes": Figure("raw", "bytes that a client of the cohort uploads, mean"),
     "personal_share": Figure("raw", "share of the exchanged coordinates that clients kept personal, mean"),
-    "update_norm": Figure("raw", "mean norm of the updates before the clip"),
+    "update_norm": Figure("raw", "mean norm of the updates before the clip", is_norm=True),
     "signal_to_noise": Figure("raw", "norm of the clipped sum over the expected norm of its noise"),
     "train_loss": Figure("raw", "mean local training loss"),
     "participants": Figure("raw", "clients in the cohort"),

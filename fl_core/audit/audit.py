@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fl_core.audit.canaries import CanaryScores, attack_canaries
 from fl_core.audit.noise import Noise, attack_noise
@@ -110,6 +110,7 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
     require_count("canaries", canaries)
     require_positive("clip_norm", clip_norm)
     require_claim(config)
+    config = replace(config, update_scale=1.0)  # what is measured is measured in the model's own units
     measured, federation = attack_canaries(config, clip_norm, canaries, seed)
     claimed = federation.charging.budgets[0].epsilon_spent()
     again = None

@@ -59,6 +59,22 @@ def parse_partition(spec: str) -> tuple[str, float | None]:
     return kind, _parameter(spec, kind, written.strip())
 
 
+def concentration(spec: str, classes: int) -> float:
+    """How few classes a client holds, by the name of the partition alone: 0 for all evenly, 1 for a single one.
+
+    (E Σ_k p_k² − 1/K) / (1 − 1/K), with p_k the shares of the K classes in a client's samples: 1/(Kα + 1) for shares
+    drawn from Dir(α), (K − s)/(s(K − 1)) for s equal ones. Who owns which sample of a `natural` partition its name does
+    not tell; it counts as 0.
+    """
+    kind, parameter = parse_partition(spec)
+    if kind in ("iid", "natural") or parameter is None:
+        return 0.0
+    if kind == "dirichlet":
+        return 1 / (classes * parameter + 1)
+    held = max(1, round(parameter * classes)) if kind == "label_skew" else parameter
+    return max(0.0, (classes - held) / (held * (classes - 1)))
+
+
 def _parameter(spec: str, kind: str, written: str) -> float:
     if kind in _WHOLE:
         value = float(written) if re.fullmatch("[0-9]{1,9}", written) else math.nan

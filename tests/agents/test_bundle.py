@@ -91,7 +91,8 @@ def test_record_says_what_it_is(trained: TrainingResult, saved: Path) -> None:
     assert record["training"]["seed"] == 0
     assert len(record["training"]["train_instances"]) == 6
     assert record["training"]["validation_accuracy"] == trained.best_score
-    assert trained.controller.view == {"knobs": "clip_norm", "signals": "public", "decision_rounds": 2}
+    view = {"knobs": "clip_norm", "signals": "public", "decision_rounds": 2, "context": "hidden"}
+    assert trained.controller.view == view
     assert trained.controller.training_rounds == trained.cost.total
     assert "PPO" in trained.controller.label
 

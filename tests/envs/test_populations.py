@@ -10,6 +10,7 @@ import torch
 
 from envs import EnvSpec, make_core
 from envs.core import EnvCore
+from envs.fleet import Fleet
 from envs.instances import INSTANCE_SETS
 from envs.tasks import TASKS, find_task
 from fl_core.config import FederationConfig, RunSettings
@@ -66,13 +67,12 @@ def test_a_task_of_ones_own_keeps_its_population() -> None:
 
 def test_references_of_the_reward_are_runs_of_the_same_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    plain = EnvCore._run_constant
 
-    def spied(self: EnvCore, federation: Any) -> Any:
-        made.append(federation.config.population)
-        return plain(self, federation)
+    def spied(config: FederationConfig, *arguments: Any) -> Fleet:
+        made.append(config.population)
+        return Fleet(config, *arguments)
 
-    monkeypatch.setattr(EnvCore, "_run_constant", spied)
+    monkeypatch.setattr("envs.references.Fleet", spied)
     for population in ("proxy", "target"):
         make_core(1, **TINY, population=population).reset([0], [RunSettings(seed=1)])
     assert made == ["proxy", "target"]

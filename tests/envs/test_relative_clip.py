@@ -72,7 +72,8 @@ def test_the_scale_is_the_documented_filter_of_released_norms() -> None:
 @pytest.mark.parametrize("norm", [0.02, 0.1, 1.0, 5.0, 25.0])
 def test_one_factor_finds_the_same_clip_relative_to_updates_of_any_scale(norm: float) -> None:
     """Clients whose updates agree by half: mean norm 0.5·min(norm, C), released with the noise of many clients."""
-    reference = ClipReference(find_task("digits"), 1, size=2000)
+    reference = ClipReference(find_task("digits"), 1)
+    reference.reset([0], [2000])
     random = np.random.default_rng(1)
     relative = []
     for _ in range(60):

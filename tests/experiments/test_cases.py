@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.cases import Case, batches, check_instances, deal, vary
+from envs.generators import parse_generator
+from envs.instances import instance_seeds
+from experiments.cases import Case, batches, check_instances, deal, drawn, vary
 from experiments.results import Instance
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.errors import InputError
@@ -75,3 +77,21 @@ def test_an_instance_that_the_data_does_not_allow_is_refused_before_any_run() ->
     check_instances((Instance("fine", 4.0, {"epsilon": 4.0, "partition": "iid"}),), settings)
     with pytest.raises(InputError, match="only 10 classes"):
         check_instances((Instance("odd", 7.5, {"partition": "classes(11)"}),), settings)
+
+
+def test_a_generator_draws_instances_of_its_test_set() -> None:
+    found = drawn("epsilon=2..8,clients=10|12", 3, CONFIG)
+    generator = parse_generator("epsilon=2..8,clients=10|12")
+    assert [one.changes for one in found] == [generator.draw(seed) for seed in instance_seeds("test", 3)]
+    assert [one.epsilon for one in found] == [one.changes["epsilon"] for one in found]
+    assert [one.name.partition(":")[0] for one in found] == ["1", "2", "3"]
+    assert found[0].name == f"1: clients {found[0].changes['clients']}, epsilon {found[0].epsilon:g}"
+    for wrong in ("", "epsilon=-2|3"):
+        with pytest.raises(InputError):
+            drawn(wrong, 3, CONFIG)
+
+
+def test_a_setting_that_no_batch_shares_is_played_by_rows_of_one_batch() -> None:
+    cases = deal(range(4), drawn("update_scale=0.2..5,learning_rate=0.1..1", 4, CONFIG))
+    assert [shared for shared, _ in batches(cases)] == [{}]
+    assert len({case.run_settings().update_scale for case in cases}) == 4

@@ -44,6 +44,7 @@ BAD_NUMBERS = {
     "learning_rate": [0, -1, NAN, INF, "0.1", True, None],
     "momentum": [-0.1, 1, 1.5, NAN, "0.9", True],
     "weight_decay": [-0.1, NAN, INF, "0", True],
+    "update_scale": [0, 1e-4, 1e4, -1, NAN, INF, "1", True, None],
     "epsilon": [0, -1, 0.0, -INF, NAN, "8", True, None],
     "delta": [0, 1, 1.0, -1e-5, 2, NAN, INF, "1e-5", True, None],
     "telemetry_share": [-0.1, 1, 1.0, NAN, "0", True, None],

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.data.partition import MINIMUM_SAMPLES, PARTITIONS, parse_partition, partition
+from fl_core.data.partition import MINIMUM_SAMPLES, PARTITIONS, concentration, parse_partition, partition
 from fl_core.errors import InputError
 
 SPECS = ["iid", "dirichlet(0.05)", "dirichlet(3)", "shards(2)", "classes(2)", "label_skew(0.3)"]
@@ -256,3 +256,22 @@ def test_negative_seed_is_refused() -> None:
 
 def test_every_kind_is_explained() -> None:
     assert all(line.startswith(kind) for kind, line in PARTITIONS.items())
+
+
+@pytest.mark.parametrize(
+    "spec", ["iid", "dirichlet(0.05)", "dirichlet(0.5)", "dirichlet(5)", "classes(1)", "classes(3)", "label_skew(0.3)"]
+)
+def test_the_concentration_of_a_partition_is_what_its_clients_hold_on_average(spec: str) -> None:
+    labels = np.repeat(np.arange(10), 4000)
+    found = []
+    for seed in range(3):
+        for part in partition(labels, 100, spec, seed):
+            shares = np.bincount(labels[part], minlength=10) / len(part)
+            found.append((np.square(shares).sum() - 0.1) / 0.9)
+    assert concentration(spec, 10) == pytest.approx(np.mean(found), abs=0.03)
+
+
+def test_the_concentration_lies_between_all_classes_and_one() -> None:
+    assert concentration("shards(1)", 10) == 1
+    assert concentration("shards(20)", 10) == 0
+    assert concentration("natural", 62) == 0

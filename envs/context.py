@@ -1,0 +1,83 @@
+"""What is known of an instance before its run, as features: visible to a controller, or hidden from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.signals import CONTEXT_PREFIX, Feature
+from fl_core.data.partition import concentration
+from fl_core.errors import require_name
+from fl_core.federation import Federation
+from fl_core.rounds import FloatArray
+
+CONTEXTS = ("hidden", "visible")
+
+
+@dataclass(frozen=True)
+class ContextFeature:
+    """A line of the catalogue.
+
+    Attributes:
+        read: its value for a row of a federation.
+        scale: from the value to the feature, for arrays.
+        scaled: what `scale` does, in words.
+        summary: what it is.
+    """
+
+    read: Callable[[Federation, int], float]
+    scale: Callable[[FloatArray], FloatArray]
+    scaled: str
+    summary: str
+
+
+def _learning_rate(federation: Federation, row: int) -> float:
+    own = federation.settings[row].learning_rate
+    return federation.config.learning_rate if own is None else own
+
+
+def _concentration(federation: Federation, row: int) -> float:
+    own = federation.settings[row].partition
+    return concentration(federation.config.partition if own is None else own, federation.model.classes)
+
+
+CONTEXT: dict[str, ContextFeature] = {
+    f"{CONTEXT_PREFIX}{name}": feature
+    for name, feature in {
+        "learning_rate": ContextFeature(
+            _learning_rate, lambda x: np.log10(x) + 1, "log10(x) + 1", "local learning rate"
+        ),
+        "heterogeneity": ContextFeature(
+            _concentration, lambda x: 2 * x - 1, "2x - 1", "how few classes a client holds, 0 for all and 1 for one"
+        ),
+        "clients": ContextFeature(
+            lambda federation, _: federation.config.clients, lambda x: np.log10(x) - 2, "log10(x) - 2", "clients N"
+        ),
+        "parameters": ContextFeature(
+            lambda federation, _: federation.model.size,
+            lambda x: (np.log10(x) - 4) / 2,
+            "(log10(x) - 4)/2",
+            "parameters of the model",
+        ),
+        "update_scale": ContextFeature(
+            lambda federation, row: float(federation.update_scales[row]), np.log10, "log10(x)", "unit of the norms"
+        ),
+    }.items()
+}
+"""By figure. All are settings, known before any data is touched. Adding one is adding an entry."""
+
+
+def context_features(context: str) -> tuple[Feature, ...]:
+    """The features of visible contexts; none of hidden ones.
+
+    Raises:
+        InputError: `context` is neither.
+    """
+    require_name("context", context, CONTEXTS)
+    if context == "hidden":
+        return ()
+    return tuple(
+        Feature(name, "public", name, one.scale, one.summary, scaled=one.scaled) for name, one in CONTEXT.items()
+    )

@@ -1,0 +1,172 @@
+"""Instance generators: what the instances of a set differ in, besides their seeds.
+
+A generator is written `SETTING=VALUE|VALUE,SETTING=LOW..HIGH`. What it draws for a seed depends on that seed and the
+name of the setting alone, so the sets of `envs.instances` stay frozen and disjoint, and a setting more leaves the
+draws of the others as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from fl_core.config import FederationConfig, RunSettings
+from fl_core.errors import InputError, require, unknown_name
+
+COMMAS = re.compile(r",(?![^()]*\))")
+"""Commas outside parentheses, as in `shards(2),dirichlet(0.5)`."""
+RUN_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name != "seed")
+"""What the rows of one batch may differ in."""
+SHAPES = ("dataset", "clients", "model")
+"""What gives a federation tensors of another shape: instances that differ in them are rows of different batches."""
+MOST_SHAPES = 16
+"""Combinations of shapes at most: each is a federation in memory."""
+_DIGITS = 3
+
+
+@dataclass(frozen=True)
+class GeneratorEntry:
+    """A line of the catalogue: what a name stands for."""
+
+    summary: str
+    spec: str
+
+
+GENERATORS: dict[str, GeneratorEntry] = {
+    "scale": GeneratorEntry("updates up to 5 times longer or shorter", "update_scale=0.2..5"),
+    "mixed": GeneratorEntry(
+        "budget, learning rate and heterogeneity",
+        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2)",
+    ),
+    "mixed-scale": GeneratorEntry(
+        "mixed, and updates up to 5 times longer or shorter",
+        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2),update_scale=0.2..5",
+    ),
+    "sizes": GeneratorEntry("clients and model size", "clients=25|50|100,model=mlp-small|mlp|mlp-wide"),
+    "datasets": GeneratorEntry("dataset (mnist5k needs the extra of that name)", "dataset=digits|mnist5k"),
+}
+"""Adding one is adding an entry."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting in which instances differ.
+
+    Attributes:
+        field: its name.
+        choices: values that are equally likely; () for a range.
+        low, high: ends of a range, in which the value is log-uniform.
+    """
+
+    field: str
+    choices: tuple[Any, ...] = ()
+    low: float = math.nan
+    high: float = math.nan
+
+    def draw(self, seed: int) -> Any:
+        """The value of the instance with a seed; numbers of a range are rounded to three digits."""
+        random = np.random.default_rng([seed, zlib.crc32(self.field.encode())])
+        if self.choices:
+            return self.choices[int(random.integers(len(self.choices)))]
+        value = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
+        return float(f"{value:.{_DIGITS}g}")
+
+    @property
+    def extremes(self) -> tuple[Any, ...]:
+        """All its choices, or both ends of its range."""
+        return self.choices or (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What instances differ in; without axes, in their seeds alone."""
+
+    axes: tuple[Axis, ...] = ()
+
+    @property
+    def shapes(self) -> tuple[Mapping[str, Any], ...]:
+        """Every combination of the settings that give a federation another shape."""
+        axes = [axis for axis in self.axes if axis.field in SHAPES]
+        values = itertools.product(*(axis.choices for axis in axes))
+        return tuple(dict(zip([axis.field for axis in axes], one, strict=True)) for one in values)
+
+    def draw(self, seed: int) -> dict[str, Any]:
+        """Settings of the instance with a seed, by name."""
+        return {axis.field: axis.draw(seed) for axis in self.axes}
+
+    def shape_of(self, seed: int) -> int:
+        """The place among `shapes` of the instance with a seed."""
+        drawn = self.draw(seed)
+        return self.shapes.index({axis.field: drawn[axis.field] for axis in self.axes if axis.field in SHAPES})
+
+    def fill(self, settings: RunSettings) -> RunSettings:
+        """Settings of a run, with what they leave open as the generator draws it for their seed."""
+        drawn = {axis.field: axis.draw(settings.seed) for axis in self.axes if axis.field in RUN_SETTINGS}
+        return replace(settings, **{name: value for name, value in drawn.items() if getattr(settings, name) is None})
+
+    def extremes(self) -> list[RunSettings]:
+        """Runs that meet every choice and both ends of every range at least once, the rest as drawn for seed 0."""
+        found = [RunSettings(seed=0)]
+        for axis in self.axes:
+            if axis.field in RUN_SETTINGS:
+                found += [RunSettings(seed=0, **{axis.field: value}) for value in axis.extremes]
+        return [self.fill(one) for one in found]
+
+
+def parse_generator(text: str) -> Generator:
+    """A generator by name of the catalogue, or as written; empty for none.
+
+    Raises:
+        InputError: it cannot be read, or a setting is unknown, named twice, or cannot be drawn.
+    """
+    require(isinstance(text, str), f"generator is {text!r}, but it must be text.")
+    if "=" not in text and text:
+        if text not in GENERATORS:
+            raise unknown_name("generator", text, GENERATORS)
+        text = GENERATORS[text].spec
+    axes = tuple(_axis(part.strip()) for part in COMMAS.split(text)) if text else ()
+    names = [axis.field for axis in axes]
+    for name in names:
+        require(names.count(name) == 1, f"generator names '{name}' twice.")
+    found = Generator(tuple(sorted(axes, key=lambda axis: axis.field)))
+    require(
+        len(found.shapes) <= MOST_SHAPES,
+        f"generator combines {len(found.shapes)} values of {', '.join(SHAPES)}, but {MOST_SHAPES} are the most.",
+    )
+    return found
+
+
+def _axis(part: str) -> Axis:
+    field, equals, values = (piece.strip() for piece in part.partition("="))
+    require(
+        bool(equals and values), f"generator has the part '{part}', but it must be SETTING=VALUE|VALUE or LOW..HIGH."
+    )
+    field = field.replace("-", "_")
+    if field not in (*RUN_SETTINGS, *SHAPES):
+        raise unknown_name("generated setting", field, (*RUN_SETTINGS, *SHAPES))
+    kind = type(getattr(FederationConfig, field))
+    low, dots, high = values.partition("..")
+    if not dots:
+        choices = tuple(_value(field, one.strip(), kind) for one in values.split("|"))
+        require(len(set(choices)) == len(choices), f"generator repeats a value of {field}: '{values}'.")
+        return Axis(field, choices)
+    require(kind is float, f"generator gives {field} the range '{values}', but it takes VALUE|VALUE only.")
+    ends = (_value(field, low, kind), _value(field, high, kind))
+    fits = 0 < ends[0] < ends[1] < math.inf
+    require(fits, f"generator gives {field} the range '{values}', but it must be LOW..HIGH with 0 < LOW < HIGH.")
+    return Axis(field, (), *ends)
+
+
+def _value(field: str, text: str, kind: type) -> Any:
+    try:
+        return kind(text)
+    except ValueError as error:
+        words = "a whole number" if kind is int else "a number"
+        raise InputError(f"generator gives {field} the value '{text}', but it must be {words}.") from error

@@ -1,0 +1,47 @@
+"""What controllers' rewards are measured against: the final accuracy of the task's default clip norm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from envs.fleet import Fleet
+from envs.generators import Generator
+from envs.tasks import Task
+from fl_core.config import RunSettings
+from fl_core.rounds import FloatArray, RoundPlan
+
+
+class References:
+    """Runs at the default clip norm, without telemetry; each is played once and remembered."""
+
+    def __init__(self, task: Task, generator: Generator, accuracy: str):
+        """References of a task.
+
+        Args:
+            task: with its overrides.
+            generator: which shape a run has.
+            accuracy: the figure that runs are judged by.
+        """
+        config = replace(task.federation, telemetry_share=0.0, bit_noise=0.0)
+        self._task, self._config, self._generator, self._accuracy = task, config, generator, accuracy
+        self._known: dict[RunSettings, float] = {}
+
+    def find(self, settings: Sequence[RunSettings]) -> list[float]:
+        """Final accuracy of the default clip norm on instances, played side by side where it is not known yet."""
+        missing = list(dict.fromkeys(one for one in settings if one not in self._known))
+        if missing:
+            with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already
+                fleet = Fleet(self._config, len(missing), self._generator.shapes)
+            fleet.start(range(len(missing)), missing, [self._generator.shape_of(one.seed) for one in missing])
+            plan = RoundPlan.constant(len(missing), self._task.clip_norm)
+            while not fleet.done.all():
+                fleet.run_round(plan, ~fleet.done)
+            self._remember(missing, fleet.evaluate())
+        return [self._known[one] for one in settings]
+
+    def _remember(self, settings: Sequence[RunSettings], metrics: Mapping[str, FloatArray]) -> None:
+        for one, accuracy in zip(settings, metrics[self._accuracy], strict=True):
+            self._known[one] = float(accuracy)
