@@ -91,7 +91,8 @@ class TrainingConfig:
     checkpoint_every: int = 1
     """Updates between two checkpoints."""
     parallel: str = "auto"
-    """How environments run side by side: rows (of one tensor program), processes, or auto."""
+    """How environments run side by side: rows (of one tensor program), processes (one per core, each with its part of
+    the rows), or auto."""
     device: Annotated[str, tyro.conf.arg(name="agent-device")] = "cpu"
     """Where the policy is trained: auto, cpu or cuda; a small policy is fastest on the CPU."""
 

@@ -35,18 +35,19 @@ class References:
     training computes once more is not counted twice.
     """
 
-    def __init__(self, in_processes: bool):
-        """Nothing is known yet; `in_processes`: each row remembers for itself."""
-        self._in_processes = in_processes
+    def __init__(self, processes: Sequence[int]):
+        """Nothing is known yet; `processes`: where each row is."""
+        self._processes = processes
         self._met: set[tuple[int, int]] = set()
 
     def measured(self, instances: Sequence[int]) -> int:
-        """Reference runs that the environment of the first row adds by measuring instances."""
-        return self._meet({(0, seed) for seed in instances})
+        """Reference runs that measuring instances adds, by each process in turn."""
+        count = max(self._processes) + 1
+        return self._meet({(place % count, seed) for place, seed in enumerate(instances)})
 
     def played(self, instances: Sequence[int]) -> int:
         """Reference runs that an update adds whose rows play these instances."""
-        return self._meet({(row if self._in_processes else 0, seed) for row, seed in enumerate(instances)})
+        return self._meet(set(zip(self._processes, instances, strict=True)))
 
     def _meet(self, places: set[tuple[int, int]]) -> int:
         new = len(places - self._met)

@@ -8,46 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-import multiprocessing
-import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-from envs import DPilotEnv, DPilotVecEnv, make_core
+from envs import DPilotVecEnv, make_core
 from envs.instances import instance_seeds
+from envs.processes import DPilotProcessVecEnv, row_blocks, usable_cores
 from fl_core.config import RunSettings
 from fl_core.rounds import RoundPlan
-
-
-class OneInstance(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose episodes all play the instance that was set last; lives in a worker process."""
-
-    def __init__(self, env: gym.Env[Any, Any]):
-        super().__init__(env)
-        self._instance: int | None = None
-
-    def set_instance(self, seed: int) -> None:
-        """The instance of coming episodes."""
-        self._instance = seed
-
-    def references(self, seeds: Sequence[int]) -> list[float]:
-        """As `EnvCore.references`."""
-        return self.env.unwrapped.core.references(seeds)  # type: ignore[attr-defined, no-any-return]
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode on the instance."""
-        return self.env.reset(seed=self._instance if seed is None else seed, options=options)
-
-
-def _make_worker(settings: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
-    return OneInstance(DPilotEnv(**settings))
 
 
 class Rollouts:
@@ -57,45 +29,28 @@ class Rollouts:
         venv: what the learner steps.
     """
 
-    def __init__(self, settings: Mapping[str, Any], rows: int, decisions: int, parallel: str, gamma: float):
+    def __init__(self, settings: Mapping[str, Any], rows: int, parallel: str, gamma: float):
         """Start the environments.
 
         Args:
             settings: keyword arguments of an environment.
             rows: environments side by side.
-            decisions: decisions in a whole episode.
             parallel: `rows` or `processes`.
             gamma: discount, for the normalisation of rewards.
         """
-        self._rows = rows
-        self._decisions = decisions
-        self._batch: DPilotVecEnv | None = None
-        self._processes: SubprocVecEnv | None = None
-        inner: VecEnv
-        if parallel == "rows":
-            inner = self._batch = DPilotVecEnv(rows, **settings)
-        else:
-            inner = self._processes = _start_processes(settings, rows)
-        self.venv = VecNormalize(VecMonitor(inner), norm_obs=False, norm_reward=True, gamma=gamma)
+        self._rows = DPilotVecEnv(rows, **settings) if parallel == "rows" else DPilotProcessVecEnv(rows, **settings)
+        self.venv = VecNormalize(VecMonitor(self._rows), norm_obs=False, norm_reward=True, gamma=gamma)
 
     def assign(self, instances: Sequence[int]) -> None:
         """Set the instance that each row plays from its next reset on.
 
         A row whose episode ends before the rollout does (its ledger refused) plays its instance again.
         """
-        if self._batch is not None:
-            # Rows that end together start again in their order, so the list repeats often enough for any early end.
-            self._batch.set_instances(list(instances) * (self._decisions + 1))
-        if self._processes is not None:
-            for row, seed in enumerate(instances):
-                self._processes.env_method("set_instance", seed, indices=[row])
+        self._rows.set_instances(instances)
 
     def references(self, instances: Sequence[int]) -> list[float]:
-        """Final accuracy of the task's default clip norm on instances; the first row's environment remembers it."""
-        if self._processes is not None:
-            return list(self._processes.env_method("references", list(instances), indices=[0])[0])
-        assert self._batch is not None
-        return self._batch.core.references(instances)
+        """Final accuracy of the task's default clip norm on instances, which the environments remember."""
+        return self._rows.references(instances)
 
     @property
     def reward_statistics(self) -> dict[str, float]:
@@ -113,14 +68,6 @@ class Rollouts:
         """End the worker processes; those that an interrupt has already ended do no harm."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
             self.venv.close()
-
-
-def _start_processes(settings: Mapping[str, Any], rows: int) -> SubprocVecEnv:
-    """One environment per process. They are not forked: CUDA and thread pools do not survive that."""
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    if method == "forkserver":
-        multiprocessing.get_context(method).set_forkserver_preload([__name__])  # libraries are loaded once for all
-    return SubprocVecEnv([partial(_make_worker, dict(settings)) for _ in range(rows)], start_method=method)
 
 
 def choose_executor(settings: Mapping[str, Any], rows: int) -> str:
@@ -144,8 +91,13 @@ def choose_parallel(asked: str, executor: str, device: torch.device) -> str:
     if asked != "auto":
         return asked
     stacked = device.type == "cuda" or executor == "vectorized"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return "rows" if stacked or cores == 1 else "processes"
+    return "rows" if stacked or usable_cores() == 1 else "processes"
+
+
+def processes_of_rows(rows: int, parallel: str) -> list[int]:
+    """The process that each row is in."""
+    blocks = row_blocks(rows, 1 if parallel == "rows" else min(rows, usable_cores()))
+    return [place for place, block in enumerate(blocks) for _ in range(block.stop - block.start)]
 
 
 def decisions_per_episode(rounds: int, decision_rounds: int) -> int:

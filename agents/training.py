@@ -27,7 +27,7 @@ from agents.costs import Cost, References, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
 from agents.learners import learner_tensors, load_learner, policy_tensors
 from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
-from agents.rollouts import Rollouts, choose_executor, choose_parallel, decisions_per_episode
+from agents.rollouts import Rollouts, choose_executor, choose_parallel, decisions_per_episode, processes_of_rows
 from agents.validation import Validation
 from agents.weights import Tensors, json_scalars
 from envs import make_core
@@ -170,7 +170,7 @@ class _Training:
         self.best: Tensors = {}
         self.learner: Tensors = {}
         self.needs_references = find_reward(self.core.spec.reward).needs_reference
-        self.references = References(parallel == "processes")
+        self.references = References(processes_of_rows(config.environments, parallel))
 
     # ---------------------------------------------------------------- the loop
 
@@ -182,9 +182,7 @@ class _Training:
         bar = Bar(show_progress, ahead, f"Training {self.config.algo} on {self.core.task.name}")
         rollouts: Rollouts | None = None
         try:
-            rollouts = Rollouts(
-                self.settings, self.config.environments, self.decisions, self.parallel, self.config.gamma
-            )
+            rollouts = Rollouts(self.settings, self.config.environments, self.parallel, self.config.gamma)
             model = self._make_learner(rollouts)
             model.set_logger(logger)
             recorder = EpisodeRecorder(bar)

@@ -12,13 +12,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from envs.core import EnvCore, make_core, run_settings
 from envs.render import render_frame
-from fl_core.errors import require_count
+from fl_core.errors import require, require_count
 
 
 class DPilotVecEnv(VecEnv):
     """A batch of federated runs for stable-baselines3. Arguments are those of `DPilotEnv`.
 
-    `set_instances` fixes the seeds that coming episodes take in turn; without it they are drawn from the spec's set.
+    `set_instances` fixes the instance that each row plays; without it they are drawn from the spec's set.
     """
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None, **settings: Any):
@@ -32,12 +32,21 @@ class DPilotVecEnv(VecEnv):
         self.render_mode = render_mode
         super().__init__(num_envs, self.core.observation_space, self.core.action_space)
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
-        self._queue: list[int] = []
+        self._instances: list[int] = []
         self._actions: NDArray[Any] = np.zeros((num_envs, 0))
 
     def set_instances(self, seeds: Sequence[int]) -> None:
-        """Seeds of the coming episodes, in the order in which rows start them."""
-        self._queue = list(seeds)
+        """Seed of the instance that each row plays, again and again, from its next reset on.
+
+        Raises:
+            InputError: there is not one per row.
+        """
+        require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
+        self._instances = list(seeds)
+
+    def references(self, seeds: Sequence[int]) -> list[float]:
+        """As `EnvCore.references`."""
+        return self.core.references(seeds)
 
     def reset(self) -> NDArray[np.float32]:
         """Start an episode in every row."""
@@ -54,7 +63,7 @@ class DPilotVecEnv(VecEnv):
         settings = []
         for row, seed, chosen in zip(rows, seeds, options, strict=True):
             if seed is None:
-                seed = self._queue.pop(0) if self._queue else self.core.draw_instance(self._randoms[row]).seed
+                seed = self._instances[row] if self._instances else self.core.draw_instance(self._randoms[row]).seed
             settings.append(run_settings(seed, chosen))
         self.core.reset(rows, settings)
 

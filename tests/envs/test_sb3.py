@@ -12,6 +12,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from envs import DPilotVecEnv
+from fl_core.errors import InputError
 from tests.envs.conftest import TINY, assert_same_info, make_env, random_actions
 
 SETTINGS = TINY | {"rounds": 3}
@@ -79,15 +80,16 @@ def test_training_is_deterministic() -> None:
     np.testing.assert_array_equal(*weights)
 
 
-def test_chosen_instances_come_in_turn() -> None:
+def test_every_row_plays_its_instance_until_it_is_told_another() -> None:
     env = DPilotVecEnv(2, **(TINY | {"rounds": 1}))
-    env.set_instances([41, 42, 43, 44])
-    env.reset()
-    seeds = [info["seed"] for info in env.reset_infos]
-    env.step(np.zeros((2, 1), dtype=np.float32))
-    assert seeds + [info["seed"] for info in env.reset_infos] == [41, 42, 43, 44]
-    env.step(np.zeros((2, 1), dtype=np.float32))
-    assert all(info["seed"] >= 1_000_000 for info in env.reset_infos)  # from the training set again
+    for seeds in ([41, 42], [43, 41]):
+        env.set_instances(seeds)
+        env.reset()
+        for _ in range(2):
+            assert [info["seed"] for info in env.reset_infos] == seeds
+            env.step(np.zeros((2, 1), dtype=np.float32))
+    with pytest.raises(InputError, match="3 seeds for 2 environments"):
+        env.set_instances([1, 2, 3])
 
 
 def test_seeds_and_options_hold_for_one_reset() -> None:

@@ -1,0 +1,219 @@
+"""The `VecEnv` face over several cores: blocks of rows, each a `DPilotVecEnv` in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+
+from envs.sb3 import DPilotVecEnv
+from fl_core.errors import require, require_count
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def row_blocks(rows: int, processes: int) -> list[slice]:
+    """The rows of each process: blocks as equal as can be, larger ones first."""
+    return [slice(int(own[0]), int(own[-1]) + 1) for own in np.array_split(np.arange(rows), processes)]
+
+
+class DPilotProcessVecEnv(VecEnv):
+    """A batch of federated runs spread over processes. Other arguments are those of `DPilotVecEnv`.
+
+    Row by row it equals a `DPilotVecEnv` of the same settings. Attributes are those of the first process.
+    """
+
+    def __init__(self, num_envs: int = 2, processes: int | None = None, **settings: Any):
+        """Start the processes.
+
+        Args:
+            num_envs: rows.
+            processes: how many; None takes one per core, at most one per row.
+            **settings: of the environments.
+
+        Raises:
+            InputError: a name is unknown, a value is not allowed, or there are more processes than rows.
+        """
+        require_count("num_envs", num_envs)
+        count = min(num_envs, usable_cores()) if processes is None else processes
+        require_count("processes", count)
+        require(count <= num_envs, f"processes is {count}, but there are {num_envs} environments only.")
+        self.blocks = row_blocks(num_envs, count)
+        self._workers: list[tuple[Any, Connection]] = []
+        try:
+            self._workers = [_start(block.stop - block.start, settings) for block in self.blocks]
+            spaces = self._receive(self._places)
+        except BaseException:
+            self.close()
+            raise
+        super().__init__(num_envs, *spaces[0])
+
+    # ---------------------------------------------------------------- talking to the processes
+
+    def _send(self, place: int, name: str, *arguments: Any, **named: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # that it has died shows where its answer is awaited
+            self._workers[place][1].send((name, arguments, named))
+
+    def _receive(self, places: Iterable[int]) -> list[Any]:
+        """Workers' answers; what one of them raised is raised here, once all have been heard."""
+        found = []
+        for place in places:
+            try:
+                found.append(self._workers[place][1].recv())
+            except (EOFError, ConnectionResetError):
+                found.append((None, RuntimeError(f"Process {place} of the environments has died.")))
+        for _, error in found:
+            if error is not None:
+                raise error
+        return [answer for answer, _ in found]
+
+    @property
+    def _places(self) -> range:
+        return range(len(self._workers))
+
+    def _each(self, name: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """What a method returns in every process, with arguments for each; they work at the same time."""
+        for place, own in enumerate(arguments):
+            self._send(place, name, *own)
+        return self._receive(self._places)
+
+    def _split(self, values: Any) -> list[tuple[Any, ...]]:
+        return [(values[block],) for block in self.blocks]
+
+    # ---------------------------------------------------------------- episodes
+
+    def set_instances(self, seeds: Sequence[int]) -> None:
+        """As `DPilotVecEnv.set_instances`."""
+        require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
+        self._each("set_instances", self._split(list(seeds)))
+
+    def references(self, seeds: Sequence[int]) -> list[float]:
+        """As `EnvCore.references`, each seed by the process at its place in turn."""
+        count = len(self._workers)
+        found = self._each("references", [(list(seeds[place::count]),) for place in range(count)])
+        return [found[index % count][index // count] for index in range(len(seeds))]
+
+    def reset(self) -> NDArray[np.float32]:
+        """Start an episode in every row."""
+        parts = self._each("reset_with", [(self._seeds[block], self._options[block]) for block in self.blocks])
+        self._reset_seeds()
+        self._reset_options()
+        self.reset_infos = [info for _, infos in parts for info in infos]
+        return np.concatenate([observations for observations, _ in parts])
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Send the actions `[num_envs, knobs]` of the next step."""
+        for place, (own,) in enumerate(self._split(actions)):
+            self._send(place, "step_with", own)
+
+    def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """One decision of every row."""
+        parts = self._receive(self._places)
+        observations, rewards, ended, infos, reset_infos = zip(*parts, strict=True)
+        self.reset_infos = [info for own in reset_infos for info in own]
+        return (
+            np.concatenate(observations),
+            np.concatenate(rewards),
+            np.concatenate(ended),
+            [info for own in infos for info in own],
+        )
+
+    def close(self) -> None:
+        """End the processes."""
+        for process, connection in self._workers:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
+                connection.send(None)
+            connection.close()
+            process.join()
+        self._workers = []
+
+    # ---------------------------------------------------------------- what stable-baselines3 asks for besides
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute in the first process, once per row."""
+        self._send(0, "attribute", attr_name)
+        (value,) = self._receive([0])
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set an attribute in every process."""
+        self._each("__setattr__", [(attr_name, value) for _ in self._places])
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method in the first process, its result repeated for each row."""
+        self._send(0, method_name, *method_args, **method_kwargs)
+        (result,) = self._receive([0])
+        return [result for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:
+        """Rows are not wrapped."""
+        return [False for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """A picture of each row's episode."""
+        return [image for own in self._each("get_images", [() for _ in self._places]) for image in own]
+
+
+class _Block(DPilotVecEnv):
+    """The rows of one process, with calls that need no state between two messages."""
+
+    def reset_with(self, seeds: Any, options: Any) -> tuple[NDArray[np.float32], list[dict[str, Any]]]:
+        self._seeds, self._options = seeds, options
+        return self.reset(), self.reset_infos
+
+    def step_with(self, actions: NDArray[Any]) -> tuple[Any, ...]:
+        return (*self.step(actions), self.reset_infos)
+
+    def attribute(self, name: str) -> Any:
+        return self.get_attr(name)[0]
+
+
+def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
+    """A process with so many rows. It is not forked: CUDA and thread pools do not survive that."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([__name__])  # libraries are loaded once for all
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, rows, dict(settings)), daemon=True)
+    process.start()
+    there.close()
+    return process, here
+
+
+def _serve(connection: Connection, rows: int, settings: Mapping[str, Any]) -> None:
+    """The life of a process: build the rows, send their spaces, and answer calls until told to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the main process has it end this one in order
+    torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
+    block: _Block | None = None
+    request: Any = ("", (), {})
+    while request is not None:
+        name, arguments, named = request
+        try:
+            if block is None:
+                block = _Block(rows, **settings)
+                answer: Any = (block.observation_space, block.action_space)
+            else:
+                answer = getattr(block, name)(*arguments, **named)
+            connection.send((answer, None))
+        except Exception as error:
+            connection.send((None, error))
+        try:
+            request = connection.recv()
+        except EOFError:  # the main process is gone
+            request = None

@@ -1,0 +1,107 @@
+"""Rows spread over processes: the same runs as in one batch, with errors and ends that reach the main process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stable_baselines3.common.vec_env import VecMonitor
+
+from envs import DPilotVecEnv
+from envs.processes import DPilotProcessVecEnv, row_blocks
+from fl_core.errors import InputError
+from tests.envs.conftest import TINY, random_actions
+
+SETTINGS: dict[str, Any] = TINY | {"rounds": 2, "clients": 8}
+
+
+@pytest.fixture(scope="module")
+def spread() -> Iterator[DPilotProcessVecEnv]:
+    env = DPilotProcessVecEnv(3, processes=2, **SETTINGS)
+    yield env
+    env.close()
+
+
+def test_rows_in_processes_equal_rows_of_one_batch(spread: DPilotProcessVecEnv) -> None:
+    batch = DPilotVecEnv(3, **SETTINGS)
+    for env in (batch, spread):
+        env.set_instances([11, 12, 11])
+    np.testing.assert_allclose(spread.reset(), batch.reset(), atol=1e-6)
+    assert spread.reset_infos == batch.reset_infos
+    for actions in random_actions(5, 5, 3, 1):  # two episodes and a half
+        for one, other in zip(spread.step(actions)[:3], batch.step(actions)[:3], strict=True):
+            np.testing.assert_allclose(one, other, atol=0.11)  # a flipped test sample moves a reward by up to 0.1
+        assert [info["seed"] for info in spread.reset_infos] == [11, 12, 11]
+    assert spread.references([11, 12, 13]) == pytest.approx(batch.references([11, 12, 13]), abs=0.011)
+    assert spread.observation_space == batch.observation_space
+    assert spread.action_space == batch.action_space
+
+
+def test_ends_are_told_with_the_last_observation(spread: DPilotProcessVecEnv) -> None:
+    monitored = VecMonitor(spread)
+    monitored.seed(5)
+    monitored.reset()
+    assert [info["seed"] for info in spread.reset_infos] == [5, 6, 7]
+    for _ in range(2):
+        *_, ended, infos = monitored.step(np.zeros((3, 1), dtype=np.float32))
+    assert ended.all()
+    assert all(info["terminal_observation"].shape == spread.observation_space.shape for info in infos)
+    assert all(info["episode"]["l"] == 2 for info in infos)
+
+
+def test_attributes_methods_and_pictures_reach_the_rows(spread: DPilotProcessVecEnv) -> None:
+    spread.reset()
+    assert [knobs[0].name for knobs in spread.get_attr("knobs")] == ["clip_norm"] * 3
+    assert spread.get_attr("render_mode", indices=1) == [None]
+    spread.set_attr("mark", "here")
+    assert spread.get_attr("mark") == ["here"] * 3
+    assert spread.env_is_wrapped(VecMonitor) == [False] * 3  # type: ignore[arg-type]
+    assert len(spread.get_images()) == 3
+
+
+def test_what_a_process_refuses_is_raised_here_and_it_lives_on(spread: DPilotProcessVecEnv) -> None:
+    spread.set_options({"epsilon": -1.0})
+    with pytest.raises(InputError, match="epsilon is -1"):
+        spread.reset()
+    spread.set_options({})
+    spread.reset()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"task": "digitss"}, "did you mean digits"),
+        ({"processes": 4}, "processes is 4, but there are 3 environments"),
+        ({"processes": 0}, "processes is 0"),
+    ],
+)
+def test_bad_settings_are_refused_and_leave_no_process(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        DPilotProcessVecEnv(3, **({"processes": 2} | SETTINGS | asked))
+
+
+def test_a_process_that_died_is_named_and_closing_still_works() -> None:
+    env = DPilotProcessVecEnv(2, processes=2, **SETTINGS)
+    process = env._workers[1][0]
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with pytest.raises(RuntimeError, match="Process 1 of the environments has died"):
+        env.reset()
+    env.close()
+    env.close()
+
+
+@given(rows=st.integers(1, 40), data=st.data())
+def test_blocks_cover_the_rows_in_order_and_evenly(rows: int, data: st.DataObject) -> None:
+    processes = data.draw(st.integers(1, rows))
+    blocks = row_blocks(rows, processes)
+    assert [row for block in blocks for row in range(block.start, block.stop)] == list(range(rows))
+    sizes = [block.stop - block.start for block in blocks]
+    assert len(sizes) == processes
+    assert max(sizes) - min(sizes) <= 1
