@@ -108,9 +108,10 @@ class LearnedController:
     @property
     def trained_on(self) -> str:
         """Which instances trained it, and which chose it, in words."""
-        about = self.blueprint.training
+        about, own = self.blueprint.training, self.blueprint.settings
+        drawn = f" that differ in {own['generator']}" if own.get("generator") else ""
         return (
-            f"{about.get('episodes', '?')} episodes on training instances of task {self.blueprint.settings['task']}, "
+            f"{about.get('episodes', '?')} episodes on training instances of task {own['task']}{drawn}, "
             f"chosen on {len(about.get('validation_instances', []))} validation instances, of {self.population} clients"
         )
 

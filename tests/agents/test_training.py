@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
 from agents.checkpoint import load_checkpoint
 from agents.validation import Validation
-from envs import EnvCore
+from envs import EnvCore, make_core
 from envs.instances import instance_seeds
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
@@ -53,6 +53,20 @@ def test_history_and_cost(trained: TrainingResult) -> None:
     assert trained.cost.reference == 6 * rounds
     assert trained.cost.validation == 3 * 2 * rounds
     assert trained.cost.total == 72
+
+
+def test_a_training_over_generated_instances_sees_their_contexts_and_resumes(tmp_path: Path) -> None:
+    drawn = TINY | {"generator": "clients=8|10,update_scale=0.2..5", "context": "visible"}
+    whole = train(drawn, SHORT, tmp_path / "whole")
+    assert whole.controller.view["context"] == "visible"
+    assert "differ in clients=8|10,update_scale=0.2..5" in whole.controller.trained_on
+    assert whole.cost.total == 72, "as many rounds as with instances of one shape"
+    with pytest.raises(KeyboardInterrupt):
+        train(drawn, SHORT, tmp_path / "stopped", on_update=_Interrupt(1))
+    assert _record(resume(tmp_path / "stopped").folder) == _record(whole.folder)
+    whole.controller.check(make_core(1, **drawn))
+    with pytest.raises(InputError, match="context_learning_rate"):
+        whole.controller.check(make_core(1, **(drawn | {"context": "hidden"})))
 
 
 def test_best_controller_reaches_the_reported_score(trained: TrainingResult) -> None:
