@@ -13,7 +13,7 @@ import tyro
 from envs.tasks import find_task
 from experiments.audit_figure import score_figure
 from experiments.audit_report import as_json, facts, notes, page
-from experiments.figures import figure_png
+from experiments.drawing import figure_png
 from experiments.ledger_file import RunFacts, RunRecord, uncovered_releases
 from experiments.privacy_report import PrivacyReport, report_of
 from experiments.runfolder import make_run_folder, write_yaml

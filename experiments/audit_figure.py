@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from experiments.figures import STYLE
+from experiments.drawing import STYLE
 from fl_core.audit.canaries import CanaryScores
 
 _OUT, _IN = "#0072B2", "#D55E00"

@@ -152,7 +152,6 @@ def compare(
         controllers=tuple(results),
         instances=tuple(instances),
         hindsight=grid,
-        noise_multiplier=budget.uniform_noise_multiplier if core.federation.recipe.private else None,
         judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
         guarantee=config.guarantee,
         uncovered=uncovered_releases(config),
@@ -174,6 +173,7 @@ def _result(contender: Contender, settings: Settings, episodes: Sequence[Episode
         tuned_population=contender.tuned_population,
         episodes=tuple(episodes),
         trainings=contender.trainings,
+        releases=contender.releases,
     )
 
 

@@ -12,7 +12,8 @@ from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, p
 from envs import EnvCore, make_core
 from envs.instances import instance_population
 from envs.tasks import find_task
-from experiments.episodes import Contender, Policy, Settings
+from experiments.costs import Releases
+from experiments.episodes import Contender, Policy, Settings, releases_in
 from experiments.progress import rounds_bar
 from experiments.trainings import common_label, load_trainings, training_names
 from experiments.tuned import TUNED, family_of, is_tuned, prepare_search, tuned_contender, view_of
@@ -197,6 +198,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
         tuned_population=tuned.population if tuned and searched else "",
         signals=spec.signals,
         reads=spec.controller.needed_features,
+        releases=releases_in(settings, tuned.rounds) if tuned and searched else (),
     )
 
 
@@ -226,7 +228,17 @@ def _learned(spec: str, settings: Settings) -> Contender:
         tuned_population=controller.population,
         signals=controller.view["signals"],
         reads=controller.blueprint.features,
+        releases=_released(trained),
     )
+
+
+def _released(trained: Sequence[LearnedController]) -> tuple[Releases, ...]:
+    """What all the trainings released, in the settings that they were trained in; () where these are not to be had."""
+    rounds = sum(one.training_rounds for one in trained)
+    try:
+        return releases_in(trained[0].blueprint.settings, rounds)
+    except InputError:
+        return ()
 
 
 def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:

@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Self
 
-from experiments.results import Comparison, ControllerResult
+from experiments.records import check_types, record_fields
+from fl_core.errors import require
 from fl_core.privacy import accounting
 
 
-def search_epsilon(comparison: Comparison, controller: ControllerResult) -> float | None:
-    """ε, at the comparison's δ, of all rounds that trained and tuned a controller, taken as releases about one client.
+@dataclass(frozen=True)
+class Releases:
+    """Rounds of equal noise in the runs that trained or tuned a controller."""
 
-    All runs are composed as Gaussian mechanisms (Dong, Roth, Su 2022 for full participation, else privacy loss
-    distributions): each round with the σ of a run that spends the task's ε uniformly.
+    rounds: int
+    """All of them together."""
+    run_rounds: int
+    """Rounds of a whole run."""
+    epsilon: float
+    """ε that a whole run may spend; infinite without privacy."""
+    noise_multiplier: float
+    """σ of every round of a run that spends this ε evenly: 0 without noise, infinite where nothing is released."""
+    sampling_rate: float
+    """Poisson sampling rate, in (0, 1]; 1 where the sampling amplifies nothing."""
 
-    Returns:
-        0 for a controller without training and search, infinity without privacy, None where σ is not known.
+    def __post_init__(self) -> None:
+        where = "Releases"
+        check_types(self, where)
+        for name in ("rounds", "run_rounds"):
+            require(getattr(self, name) >= 1, f"{where}: {name} is {getattr(self, name)}, but it must be at least 1.")
+        require(self.epsilon > 0, f"{where}: epsilon is {self.epsilon}, but it must be above 0.")
+        sigma, q = self.noise_multiplier, self.sampling_rate
+        require(sigma >= 0, f"{where}: noise_multiplier is {sigma}, but it must be at least 0.")
+        require(0 < q <= 1, f"{where}: sampling_rate is {q}, but it must lie in (0, 1].")
+
+    @property
+    def runs(self) -> float:
+        """As how many whole runs the rounds count."""
+        return self.rounds / self.run_rounds
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """The inverse of what a comparison writes; `InputError` for anything else."""
+        return cls(**record_fields(cls, data, "Releases"))
+
+
+def composed_epsilon(releases: Iterable[Releases], delta: float) -> float:
+    """ε at δ of all these rounds, taken as releases about one client; infinite where one of them had no noise.
+
+    They are composed as Gaussian mechanisms, by Gaussian differential privacy (Dong, Roth, Su 2022) where none is
+    sampled, else by privacy loss distributions.
     """
-    rounds = controller.training_rounds + controller.search_rounds
-    if not rounds:
-        return 0.0
-    if comparison.noise_multiplier is None:
-        return None
-    if comparison.noise_multiplier == 0:
-        return math.inf
-    return composed_epsilon(comparison.noise_multiplier, _amplifying_rate(comparison), rounds, comparison.delta)
+    return _composed(tuple((one.noise_multiplier, one.sampling_rate, one.rounds) for one in releases), delta)
 
 
-def search_accountant(comparison: Comparison) -> str:
-    """How `search_epsilon` composes, in words."""
-    full = _amplifying_rate(comparison) == 1
+def composition_words(releases: Iterable[Releases]) -> str:
+    """How `composed_epsilon` composes them."""
+    full = all(one.sampling_rate == 1 for one in releases)
     return "Gaussian differential privacy" if full else "privacy loss distributions"
 
 
-def _amplifying_rate(comparison: Comparison) -> float:
-    """The Poisson sampling rate; a fixed cohort amplifies nothing."""
-    return comparison.sampling_rate if comparison.sampling == "poisson" else 1.0
-
-
 @lru_cache(maxsize=256)
-def composed_epsilon(noise_multiplier: float, sampling_rate: float, rounds: int, delta: float) -> float:
-    """ε of so many rounds with the same noise and sampling."""
-    accountant = "gdp" if sampling_rate == 1 else "pld"
-    return accounting.epsilon([(noise_multiplier, sampling_rate, rounds)], delta, accountant)
+def _composed(segments: Sequence[tuple[float, float, int]], delta: float) -> float:
+    accountant = "gdp" if all(q == 1 for _, q, _ in segments) else "pld"
+    return accounting.epsilon(segments, delta, accountant)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from envs import EnvCore, make_core
 from experiments.cases import Case, batches
+from experiments.costs import Releases
 from experiments.results import EVALUATED, Episode
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.populations import share_samples
@@ -62,6 +63,7 @@ class Contender:
         trainings: names of the trainings that made it; () for a controller that is not trained.
         signals: signal set that it is shown.
         reads: features that it depends on.
+        releases: what the rounds that trained and tuned it released; () where that is not known.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Contender:
     signals: str = field(default="public")
     trainings: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    releases: tuple[Releases, ...] = ()
 
     def tuning(self, population: str) -> str:
         """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
@@ -84,6 +87,20 @@ class Contender:
         if share_samples(self.tuned_population, population):
             words += f"; epsilon leaves out what they told about the {population} clients of this run"
         return words
+
+
+def releases_in(settings: Settings, rounds: int) -> tuple[Releases, ...]:
+    """What so many rounds of runs in these settings release, each run as if it spent its ε evenly; () for no rounds.
+
+    Raises:
+        InputError: a setting is not allowed, or its dataset is not here.
+    """
+    if not rounds:
+        return ()
+    core = make_core(1, **{**settings, "reward": "final-accuracy", "executor": "sequential", "device": "cpu"})
+    config, recipe = core.federation.config, core.federation.recipe
+    sigma = core.federation.charging.budgets[0].uniform_noise_multiplier if recipe.exchanges else math.inf
+    return (Releases(rounds, config.rounds, config.epsilon, sigma, config.accounting_rate),)
 
 
 def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:

@@ -1,110 +1,89 @@
-"""Figures of a comparison: what the controllers did, what came of it, what it cost in ε.
-
-Every function returns a free-standing `Figure`; pyplot and its global state are not used. A controller keeps its
-colour in all figures. Lines are medians over seeds, bands reach from the 10 % to the 90 % quantile.
-"""
+"""Figures of a comparison: what the controllers did, what came of it, what it cost in ε."""
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import math
-import textwrap
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from experiments.drawing import (
+    GREY,
+    STYLE,
+    WIDTH,
+    LineStyle,
+    curves,
+    legend,
+    line_styles,
+    log_axis,
+    panels,
+    skip_start,
+    wrapped,
+)
+from experiments.pages import Picture
 from experiments.resampling import Interval, Scores, estimate
-from experiments.results import EVALUATED, Comparison, ControllerResult
+from experiments.results import Comparison
 from experiments.statistics import profile
-from experiments.words import targets_text
+from experiments.words import MOST_LISTED, targets_text
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
-"""Okabe and Ito 2008, told apart by all common kinds of colour blindness; their yellow is too pale on white."""
-_DASHES = ("-", "--", ":", "-.")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_WIDTH = 6.4  # inches: readable at the width of a phone with the font sizes below
-GREY = "#555555"
 MOST_PANELS = 6
 """Most panels below each other in one figure."""
-
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 11,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 10.5,
-    "svg.hashsalt": "dpilot",
+_DECISIONS = {
+    "clip_norm": ("Clip norm chosen in each round", "clip norm C (log scale)"),
+    "server_learning_rate": ("Server learning rate in each round", "server learning rate"),
+    "noise_multiplier": ("Noise multiplier in each round", "noise multiplier σ"),
 }
+"""Decision -> title and unit."""
+_SPOTS = {"global_accuracy": "Global model", "personal_accuracy": "Personal models"}
 
 
-@dataclass(frozen=True)
-class LineStyle:
-    """How one controller is drawn in every figure."""
-
-    colour: str
-    dash: str
-    marker: str
-    width: float
-    """In points; later controllers are drawn thinner, so that equal lines show below each other."""
-
-
-def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
-    """Controller name -> style; beyond seven controllers colours repeat with another dash."""
-    return {
-        controller.name: LineStyle(
-            COLOURS[index % len(COLOURS)],
-            _DASHES[(index // len(COLOURS)) % len(_DASHES)],
-            _MARKERS[index % len(_MARKERS)],
-            max(1.5, 3.6 - 0.42 * index),
+def pictures(comparison: Comparison) -> tuple[Picture, ...]:
+    """The figures of a report, each with the sentences that say what it shows."""
+    several = len(comparison.instances) > 1
+    counted = "the paper's accounting claims" if comparison.guarantee == "as-published" else "the ledger has counted"
+    found = [
+        Picture(
+            accuracy_figure,
+            "Final accuracy of each controller: interquartile mean (marker), its 95 % interval (bar), every run (dot).",
         )
-        for index, controller in enumerate(comparison.controllers)
-    }
+    ]
+    if several:
+        words = "Final accuracy on each instance: interquartile mean (marker) and its 95 % interval (bar)."
+        found.append(Picture(instance_figure, words))
+    return (
+        *found,
+        Picture(
+            profile_figure,
+            "Performance profiles: the share of runs that end above each accuracy, with a 95 % band. A curve further "
+            "to the right is better.",
+        ),
+        Picture(learning_figure, f"Accuracy while training; the steep start is cut off. {_curve_words(comparison)}"),
+        Picture(
+            control_figure, f"What the controllers decided; clip norms are L2 norms. {_BAND}{_noise_words(comparison)}"
+        ),
+        Picture(
+            budget_figure,
+            f"Privacy budget: the ε that {counted} after each round. Controllers that spend alike lie on each other.",
+        ),
+    )
 
 
-def aligned(
-    controller: ControllerResult, name: str, instances: Collection[str] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One trajectory of all episodes, or of those of some instances, on common rounds.
+_BAND = "Lines are medians over runs, bands reach from 10 % to 90 % of them."
 
-    An episode that ended early keeps its last value where the figure describes the model or the budget, which stay as
-    they are; a decision (clip norm, …) ends with the episode. Values that are not finite are left out.
 
-    Returns:
-        rounds [R] and values [episodes, R], NaN where an episode has no value; R = 0 if nothing was recorded.
-    """
-    stays = name in EVALUATED or name == "epsilon_spent"
-    curves = []
-    for episode in controller.episodes:
-        if instances is not None and episode.instance not in instances:
-            continue
-        rounds, values = (np.asarray(part, dtype=np.float64) for part in episode.series(name))
-        finite = np.isfinite(values)
-        if finite.any():
-            curves.append((rounds[finite], values[finite]))
-    if not curves:
-        return np.empty(0), np.empty((0, 0))
-    grid = np.unique(np.concatenate([rounds for rounds, _ in curves]))
-    table = [np.interp(grid, x, y, left=math.nan, right=None if stays else math.nan) for x, y in curves]
-    return grid, np.stack(table)
+def _curve_words(comparison: Comparison) -> str:
+    return "Lines are medians over the runs of all instances." if _pooled(comparison) else _BAND
+
+
+def _noise_words(comparison: Comparison) -> str:
+    if "noise_multiplier" not in _decisions(comparison):
+        return ""
+    return " A controller that pays for what it sees has a higher σ."
 
 
 def control_figure(comparison: Comparison) -> Figure:
@@ -112,87 +91,97 @@ def control_figure(comparison: Comparison) -> Figure:
 
     A few instances have a panel each, because what is decided may depend on them.
     """
-    names = ["clip_norm"] + [name for name in ("server_learning_rate", "noise_multiplier") if _varies(comparison, name)]
-    instances: list[str | None] = [one.name for one in comparison.instances]
-    if not 1 < len(instances) <= MOST_PANELS // len(names):
-        instances = [None]
+    names = _decisions(comparison)
+    instances = _panel_instances(comparison, len(names))
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(len(names) * len(instances))
+        figure, axes = panels(len(names) * len(instances))
         for ax, (name, instance) in zip(axes, itertools.product(names, instances), strict=True):
             title, unit = _DECISIONS[name]
             only = None if instance is None else (instance,)
-            _curves(ax, comparison, name, title if instance is None else f"{title}: {instance}", unit, 1.0, only)
+            curves(ax, comparison, name, title if instance is None else f"{title}: {instance}", unit, 1.0, only)
             if name == "clip_norm":
-                _log_axis(ax)
-        return _finish(figure, axes, comparison)
-
-
-_DECISIONS = {
-    "clip_norm": ("Clip norm chosen in each round", "clip norm C (L2, log scale)"),
-    "server_learning_rate": ("Server learning rate in each round", "server learning rate"),
-    "noise_multiplier": ("Noise multiplier in each round", "noise multiplier σ"),
-}
-"""Figure -> title and unit."""
+                log_axis(ax)
+        return legend(figure, axes[0], comparison)
 
 
 def learning_figure(comparison: Comparison) -> Figure:
-    """Accuracy of the global and of the personal models over the rounds."""
+    """Accuracy over the rounds: of the global and of the personal models, or on each of a few instances."""
+    instances = _panel_instances(comparison)
+    shown: list[tuple[str, str | None]] = [("global_accuracy", None), ("personal_accuracy", None)]
+    if instances != [None]:
+        shown = [(comparison.judged_by, instance) for instance in instances]
+    titles = {
+        "global_accuracy": "Accuracy of the global model",
+        "personal_accuracy": "Accuracy of the personal models, mean over clients",
+    }
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(2)
-        _curves(axes[0], comparison, "global_accuracy", "Accuracy of the global model", "test accuracy (%)", 100)
-        title = "Accuracy of the personal models, mean over clients"
-        _curves(axes[1], comparison, "personal_accuracy", title, "test accuracy (%)", 100)
-        for ax in axes:
-            _skip_start(ax)
-        return _finish(figure, axes, comparison)
+        figure, axes = panels(len(shown))
+        for ax, (name, instance) in zip(axes, shown, strict=True):
+            title = titles[name] if instance is None else f"{titles[name].partition(',')[0]}: {instance}"
+            only = None if instance is None else (instance,)
+            curves(ax, comparison, name, title, "test accuracy (%)", 100, only, band=not _pooled(comparison))
+            skip_start(ax)
+        return legend(figure, axes[0], comparison)
 
 
 def overview_figure(comparison: Comparison) -> Figure:
     """The comparison in one picture: clip norms, and the accuracy they lead to."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(1.6 * _WIDTH, 4.2), layout="constrained")
+        figure = Figure(figsize=(1.6 * WIDTH, 4.2), layout="constrained")
         FigureCanvasAgg(figure)
         left, right = figure.subplots(1, 2)
-        _curves(left, comparison, "clip_norm", "Clip norm chosen in each round", "clip norm C (L2, log scale)")
-        _log_axis(left)
-        server = comparison.judged_by == "global_accuracy"
-        title = f"Accuracy of the {'global model' if server else 'personal models'} at {targets_text(comparison)}"
-        _curves(right, comparison, comparison.judged_by, title, "test accuracy (%)", 100)
-        _skip_start(right)
-        return _finish(figure, [left, right], comparison)
+        curves(left, comparison, "clip_norm", *_DECISIONS["clip_norm"])
+        log_axis(left)
+        title = f"Accuracy of the {_judged(comparison)} at {targets_text(comparison)}"
+        curves(right, comparison, comparison.judged_by, title, "test accuracy (%)", 100, band=not _pooled(comparison))
+        skip_start(right)
+        return legend(figure, left, comparison)
 
 
 def budget_figure(comparison: Comparison) -> Figure:
-    """ε that the ledger has counted after each round, and the target; a panel for each of a few targets."""
+    """ε counted after each round, and the target: a panel for each of a few targets, else as shares of them."""
     by_target: dict[float, list[str]] = {}
     for instance, target in comparison.targets.items():
         by_target.setdefault(target, []).append(instance)
-    shown = sorted(by_target)[:MOST_PANELS]
+    counted = "as the paper counts" if comparison.guarantee == "as-published" else "by the ledger"
+    title = f"Privacy budget spent after each round, {counted}"
     label = f"ε spent (δ = {comparison.delta:g})".replace("e-0", "e-")
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(len(shown))
-        for ax, target in zip(axes, shown, strict=True):
-            title = "Privacy budget spent after each round, by the ledger"
-            _curves(ax, comparison, "epsilon_spent", title, label, 1.0, by_target[target])
+        if len(by_target) > MOST_LISTED:
+            figure, axes = panels(1)
+            _budget_shares(axes[0], comparison, title)
+            return legend(figure, axes[0], comparison)
+        figure, axes = panels(len(by_target))
+        for ax, target in zip(axes, sorted(by_target), strict=True):
+            curves(ax, comparison, "epsilon_spent", title, label, 1.0, by_target[target])
             if math.isfinite(target):
-                ax.axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
-                corner = ax.get_yaxis_transform()
-                ax.text(0.01, target, f"target ε = {target:g}", transform=corner, va="bottom", color=GREY)
-                ax.set_ylim(0, max(ax.get_ylim()[1], target * 1.12))
-        return _finish(figure, axes, comparison)
+                _target_line(ax, target, f"target ε = {target:g}")
+        return legend(figure, axes[0], comparison)
+
+
+def _budget_shares(ax: Axes, comparison: Comparison, title: str) -> None:
+    """Different targets in one panel: ε as a share of the run's own."""
+    scales = {name: 0.0 if math.isinf(target) else 100 / target for name, target in comparison.targets.items()}
+    curves(ax, comparison, "epsilon_spent", title, "ε spent (% of the target)", scales)
+    _target_line(ax, 100, "target of each instance")
+
+
+def _target_line(ax: Axes, target: float, words: str) -> None:
+    ax.axhline(target, color=GREY, linewidth=1.2, linestyle=(0, (6, 3)))
+    ax.text(0.01, target, words, transform=ax.get_yaxis_transform(), va="bottom", color=GREY)
+    ax.set_ylim(0, max(ax.get_ylim()[1], target * 1.12))
 
 
 def accuracy_figure(comparison: Comparison) -> Figure:
     """Final accuracies: interquartile mean with 95 % interval, and every run as a faint dot."""
     styles = line_styles(comparison)
-    count = len(comparison.controllers)
+    labels = [wrapped(controller.label, 20) for controller in comparison.controllers]
+    count = len(labels)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, 1.5 + 0.42 * count), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.5 + 0.45 * count), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(1, 2, sharey=True)
-        for ax, name, title in zip(
-            axes, ("global_accuracy", "personal_accuracy"), ("Global model", "Personal models"), strict=True
-        ):
+        for ax, (name, title) in zip(axes, _SPOTS.items(), strict=True):
             for place, controller in enumerate(comparison.controllers):
                 style = styles[controller.name]
                 scores = Scores.of(controller, name)
@@ -200,21 +189,39 @@ def accuracy_figure(comparison: Comparison) -> Figure:
                 ax.plot(dots, [place] * len(dots), ".", color=style.colour, alpha=0.25, markeredgewidth=0)
                 _dot(ax, place, scores, style)
             ax.set_title(title)
-            ax.set_xlabel("final test accuracy (%)")
-            ax.grid(axis="y", visible=False)
-            ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        labels = ["\n".join(textwrap.wrap(_shorten(c.label), 18)) for c in comparison.controllers]
+            _accuracy_axis(ax)
         axes[0].set_yticks(range(count), labels)
         axes[0].set_ylim(count - 0.5, -0.5)  # the first controller on top
         return figure
+
+
+def instance_figure(comparison: Comparison) -> Figure:
+    """The accuracy that decides on each instance: a line of every controller's interquartile mean and interval."""
+    styles = line_styles(comparison)
+    names = [one.name for one in comparison.instances]
+    spots = np.linspace(-0.32, 0.32, len(styles)) if len(styles) > 1 else np.zeros(1)
+    height = max(0.42, 0.12 * len(styles))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.8 + height * len(names)), layout="constrained")
+        FigureCanvasAgg(figure)
+        ax = figure.subplots()
+        for controller, spot in zip(comparison.controllers, spots, strict=True):
+            scores = Scores.of(controller, comparison.judged_by)
+            for place, name in enumerate(names):
+                _dot(ax, place + spot, scores.on(name), styles[controller.name], size=5.5)
+        for place in range(1, len(names)):
+            ax.axhline(place - 0.5, color="#e4e4e4", linewidth=0.8)
+        _accuracy_axis(ax, f"final test accuracy of the {_judged(comparison)} (%)")
+        ax.set_yticks(range(len(names)), [wrapped(_unbroken(name), 28) for name in names])
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        return legend(figure, ax, comparison, markers=True)
 
 
 def profile_figure(comparison: Comparison) -> Figure:
     """Performance profiles: the share of runs above each accuracy, with a pointwise 95 % band."""
     styles = line_styles(comparison)
     with mpl.rc_context(STYLE):
-        figure, axes = _panels(1)
+        figure, axes = panels(1)
         ax = axes[0]
         for controller in comparison.controllers:
             found, style = profile(comparison, controller), styles[controller.name]
@@ -236,118 +243,58 @@ def profile_figure(comparison: Comparison) -> Figure:
                     linewidth=0,
                     step="post",
                 )
-        server = comparison.judged_by == "global_accuracy"
         ax.set_title("Runs that end above each accuracy")
-        ax.set_xlabel(f"final test accuracy of the {'global model' if server else 'personal models'} (%)")
+        ax.set_xlabel(f"final test accuracy of the {_judged(comparison)} (%)")
         ax.set_ylabel("share of runs (%)")
         ax.set_ylim(-3, 103)
-        return _finish(figure, axes, comparison)
+        return legend(figure, ax, comparison)
 
 
-def figure_svg(figure: Figure) -> str:
-    """The figure as SVG text, the same for the same data; letters are drawn as paths, so no font is needed."""
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "dpilot", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+def _judged(comparison: Comparison) -> str:
+    return "global model" if comparison.judged_by == "global_accuracy" else "personal models"
 
 
-def figure_png(figure: Figure, dpi: int = 110) -> bytes:
-    """The figure as a PNG."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
-    return buffer.getvalue()
+def _accuracy_axis(ax: Axes, label: str = "final test accuracy (%)") -> None:
+    ax.set_xlabel(label)
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def svg_base64(figure: Figure) -> str:
-    """`figure_svg` in base64, for a data URI."""
-    return base64.b64encode(figure_svg(figure).encode()).decode("ascii")
-
-
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(_WIDTH, 0.8 + 2.9 * count), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(count, 1, squeeze=False)[:, 0])
-
-
-def _curves(
-    ax: Axes,
-    comparison: Comparison,
-    name: str,
-    title: str,
-    unit: str,
-    scale: float = 1.0,
-    instances: Collection[str] | None = None,
-) -> None:
-    styles = line_styles(comparison)
-    drawn = False
-    for controller in comparison.controllers:
-        rounds, values = aligned(controller, name, instances)
-        if not rounds.size:
-            continue
-        drawn = True
-        style = styles[controller.name]
-        low, middle, high = scale * np.nanquantile(values, [0.1, 0.5, 0.9], axis=0)
-        marker = style.marker if rounds.size == 1 else ""  # a line needs two points
-        ax.plot(
-            rounds, middle, color=style.colour, linestyle=style.dash, linewidth=style.width, marker=marker, markersize=4
-        )
-        if len(values) > 1:
-            ax.fill_between(rounds, low, high, color=style.colour, alpha=0.11, linewidth=0)
-    ax.set_title(title)
-    ax.set_ylabel(unit)
-    ax.set_xlabel("communication round")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if not drawn:
-        ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", color=GREY)
-
-
-def _skip_start(ax: Axes) -> None:
-    """Begin the axis where the lowest line is after a quarter of the rounds: the steep start hides all differences."""
-    lines = [np.asarray(line.get_xydata()) for line in ax.lines]
-    if lines:
-        last = max(line[-1, 0] for line in lines)
-        late = np.concatenate([line[line[:, 0] >= last / 4, 1] for line in lines])
-        margin = 0.04 * (ax.get_ylim()[1] - late.min())
-        ax.set_ylim(bottom=max(0.0, late.min() - margin))
-
-
-def _log_axis(ax: Axes) -> None:
-    """A log scale with plain numbers at 1, 2, 3 and 5 of every decade, so that a narrow range has labels too."""
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _dot(ax: Axes, place: int, scores: Scores, style: LineStyle) -> None:
+def _dot(ax: Axes, place: float, scores: Scores, style: LineStyle, size: float = 7) -> None:
     found = estimate(scores)
     interval = found.interval if len(scores.pairs) > 1 else Interval(found.value, found.value)
     # The percentile interval need not contain the estimate, and bars of negative length are refused.
     ends = [100 * end for end in interval]
-    ax.plot(ends, [place, place], color=style.colour, linewidth=2.2, solid_capstyle="butt")
-    ax.plot([100 * found.value], [place], style.marker, color=style.colour, markersize=7, markeredgecolor="white")
+    ax.plot(ends, [place, place], color=style.colour, linewidth=size * 0.31, solid_capstyle="butt")
+    ax.plot([100 * found.value], [place], style.marker, color=style.colour, markersize=size, markeredgecolor="white")
 
 
-def _finish(figure: Figure, axes: list[Axes], comparison: Comparison) -> Figure:
-    """One legend below all panels, in the order of the controllers."""
-    styles = line_styles(comparison)
-    handles = [
-        axes[0].plot([], [], color=styles[c.name].colour, linestyle=styles[c.name].dash, linewidth=2.5)[0]
-        for c in comparison.controllers
-    ]
-    labels = [_shorten(controller.label) for controller in comparison.controllers]
-    figure.legend(handles, labels, loc="outside lower center", ncols=3 if max(map(len, labels)) <= 18 else 2)
-    return figure
+def _panel_instances(comparison: Comparison, each: int = 1) -> list[str | None]:
+    """Instances that have a panel of their own (or so many each), or [None] where there is one panel for all."""
+    names: list[str | None] = [one.name for one in comparison.instances]
+    return names if 1 < len(names) <= MOST_PANELS // each else [None]
+
+
+def _pooled(comparison: Comparison) -> bool:
+    """Whether curves are drawn over more instances than can have a panel each: bands would show their differences."""
+    return len(comparison.instances) > 1 and _panel_instances(comparison) == [None]
+
+
+def _unbroken(name: str) -> str:
+    """An instance's name that is broken after its commas only."""
+    return ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in name.split(", "))
+
+
+def _decisions(comparison: Comparison) -> list[str]:
+    """Decisions that are drawn: the clip norm, and others that vary."""
+    return [name for name in _DECISIONS if name == "clip_norm" or _varies(comparison, name)]
 
 
 def _varies(comparison: Comparison, name: str) -> bool:
-    """Whether any controller changes the figure during an episode, or two controllers differ in it."""
-    values = itertools.chain.from_iterable(e.series(name)[1] for c in comparison.controllers for e in c.episodes)
-    finite = [value for value in values if math.isfinite(value)]
-    return bool(finite) and not math.isclose(min(finite), max(finite), rel_tol=1e-3)
-
-
-def _shorten(label: str) -> str:
-    """Labels stay within half of the figure; `$` would start a formula."""
-    return (label if len(label) <= 32 else label[:31] + "…").replace("$", r"\$")
+    """Whether a controller changes the figure during a run; where there is one setting only, or two differ in it."""
+    series = [episode.series(name)[1] for one in comparison.controllers for episode in one.episodes]
+    if len(comparison.instances) <= 1:
+        series = [list(itertools.chain.from_iterable(series))]
+    finite = [[value for value in values if math.isfinite(value)] for values in series]
+    return any(values and not math.isclose(min(values), max(values), rel_tol=1e-3) for values in finite)

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments.figures import figure_png
+from experiments.drawing import figure_png
 from experiments.ledger_figure import ledger_figure
 from experiments.ledger_file import FILE, RunRecord, read_record
 from experiments.privacy_report import (

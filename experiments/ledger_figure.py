@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from experiments.figures import COLOURS, GREY, STYLE
+from experiments.drawing import COLOURS, GREY, STYLE
 from experiments.ledger_file import RunRecord
 from fl_core.privacy.ledger import Ledger
 

@@ -8,7 +8,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
-from experiments import figures
+from experiments.drawing import svg_base64
 from experiments.results import Comparison
 from experiments.words import delta_text, targets_text
 
@@ -20,6 +20,7 @@ class Table:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: tuple[str, ...] = ()
+    title: str = ""
 
     def is_text(self, column: int) -> bool:
         """Whether the column is set flush left."""
@@ -88,14 +89,15 @@ def _md_table(block: Table) -> str:
         [cell.ljust(width) if text else cell.rjust(width) for cell, width, text in zip(line, widths, left, strict=True)]
         for line in cells
     ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+    return f"**{_md(block.title)}**\n\n{drawn}" if block.title else drawn
 
 
 _CSS = """
 :root { color-scheme: light; --ink: #1c1f23; --soft: #59606b; --line: #dfe3e8; --accent: #0072b2; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 74rem; color: var(--ink); background: #fff;
-  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
 p { max-width: 46rem; margin: .6rem 0; }
@@ -103,22 +105,28 @@ p { max-width: 46rem; margin: .6rem 0; }
 .verdict { border-left: 4px solid var(--accent); background: #f2f8fc; padding: .9rem 1.1rem;
   max-width: 50rem; border-radius: 0 6px 6px 0; }
 .verdict h2 { margin: 0 0 .3rem; }
-.verdict p { margin: 0; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
+.verdict p { margin: .45rem 0 0; font-size: .95rem; }
+.verdict h2 + p { font-size: 1.05rem; font-weight: 600; margin: 0; }
+.scroll { overflow-x: auto; margin: .8rem 0 1.2rem; background:
+  linear-gradient(to right, #fff 1rem, #fff0 2rem) 0 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, #fff 1rem, #fff0 2rem) 100% 0 / 2rem 100% no-repeat local,
+  linear-gradient(to left, #0002, #0000) 100% 0 / .7rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93rem; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); vertical-align: bottom;
-  white-space: normal; }
+  white-space: normal; max-width: 12rem; }
 th:first-child { position: sticky; left: 0; background: #fff; text-align: left; padding-left: 0; }
-tbody th { font-weight: 600; max-width: 17rem; white-space: normal; }
+tbody th { font-weight: 600; min-width: 10rem; max-width: 18rem; white-space: normal; }
 .text { text-align: left; white-space: normal; min-width: 8rem; }
+.text.long { min-width: 18rem; }
 .figures { columns: 30rem 2; column-gap: 1.5rem; }
 figure { margin: 0 0 1.5rem; break-inside: avoid; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .9rem; }
 pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { th, td { padding: .35rem .5rem; }
-  table { font-size: .85rem; } tbody th { max-width: 8.5rem; } }
+  table { font-size: .85rem; } tbody th { max-width: 8.5rem; min-width: 6.5rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; }
   table, figcaption { font-size: 8.5pt; } th, td { padding: .3rem .5rem; }
   .scroll { overflow: visible; } h2 { break-after: avoid; } tr { break-inside: avoid; }
@@ -155,7 +163,7 @@ def _html_block(block: str | Table | Code | Picture, comparison: Comparison) -> 
     if isinstance(block, Code):
         return f"<pre><code>{escape(block.text)}</code></pre>"
     if isinstance(block, Picture):
-        data = figures.svg_base64(block.draw(comparison))
+        data = svg_base64(block.draw(comparison))
         image = f'<img alt="{escape(block.caption)}" src="data:image/svg+xml;base64,{data}">'
         return f"<figure>{image}<figcaption>{escape(block.caption)}</figcaption></figure>"
     return f"<p>{escape(block)}</p>"
@@ -163,11 +171,24 @@ def _html_block(block: str | Table | Code | Picture, comparison: Comparison) -> 
 
 def _html_table(block: Table) -> str:
     def line(cells: tuple[str, ...], head: bool) -> str:
-        marks = [' class="text"' if column and block.is_text(column) else "" for column in range(len(cells))]
+        marks = [_mark(block, column) for column in range(len(cells))]
         tags = ["th" if head or not column else "td" for column in range(len(cells))]
         parts = zip(tags, marks, cells, strict=True)
         return "<tr>" + "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for tag, mark, cell in parts) + "</tr>"
 
     head = line(block.headers, head=True)
     rows = "\n".join(line(cells, head=False) for cells in block.rows)
-    return f'<div class="scroll"><table>\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+    caption = f"<caption>{escape(block.title)}</caption>" if block.title else ""
+    return f'<div class="scroll"><table>\n{caption}<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+
+
+_LONG = 40
+"""Letters from which a text gets more room, so that it does not become a tower."""
+
+
+def _mark(block: Table, column: int) -> str:
+    """The class of a column's cells."""
+    if not column or not block.is_text(column):
+        return ""
+    longest = max((len(line[column]) for line in block.rows), default=0)
+    return ' class="text long"' if longest > _LONG else ' class="text"'

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from experiments.costs import Releases
 from experiments.records import NON_FINITE, check_types, items, number, plain, record, record_fields, short
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.errors import InputError, require, unknown_name
@@ -132,6 +133,8 @@ class ControllerResult:
     """Its own ε target where that is not the comparison's."""
     trainings: tuple[str, ...] = ()
     """Names of the trainings that made it, as `seed 0`; () for a controller that is not trained, or for one."""
+    releases: tuple[Releases, ...] = ()
+    """What the rounds that trained and tuned it released; () where there were none, or where it is not known."""
 
     def __post_init__(self) -> None:
         where = f"Controller '{self.name}'"
@@ -148,6 +151,9 @@ class ControllerResult:
         target = self.epsilon_target
         require(target is None or target > 0, f"{where}: epsilon_target is {target}, but it must be above 0.")
         require(len(self.episodes) > 0, f"{where} has no episodes.")
+        released = sum(one.rounds for one in self.releases)
+        words = f"{where} has releases of {released} rounds, but {self.rounds_before} rounds made it."
+        require(not self.releases or released == self.rounds_before, words)
         require(len(set(self.trainings)) == len(self.trainings), f"{where} names a training twice.")
         self._check_pairs(where)
 
@@ -166,6 +172,11 @@ class ControllerResult:
     def learned(self) -> bool:
         """Whether training, not only a formula or a search, made this controller."""
         return self.training_rounds > 0
+
+    @property
+    def rounds_before(self) -> int:
+        """Federated rounds that its training and its search took."""
+        return self.training_rounds + self.search_rounds
 
     @property
     def training_count(self) -> int:
@@ -191,6 +202,7 @@ class ControllerResult:
         values["signal_classes"] = items(values["signal_classes"], "signal_classes", lambda value: value)
         values["episodes"] = items(values["episodes"], "episodes", Episode.from_json)
         values["trainings"] = items(values.get("trainings", ()), "trainings", lambda value: value)
+        values["releases"] = items(values.get("releases", ()), "releases", Releases.from_json)
         return cls(**values)
 
 
@@ -258,8 +270,6 @@ class Comparison:
     """The settings that were played; () where there is only the task's own."""
     hindsight: tuple[ControllerResult, ...] = ()
     """Fixed clip norms played on the very same runs, to say in hindsight which had been best; they do not compete."""
-    noise_multiplier: float | None = None
-    """σ of every round of a run that spends the task's ε uniformly, from which the ε of a search is worked out."""
     population: str = "all"
     """Whose data the clients hold: all, proxy or target."""
 
@@ -284,8 +294,6 @@ class Comparison:
             twice = sorted({name for name in names if names.count(name) > 1})
             require(not twice, f"{where} has two controllers called '{', '.join(twice)}'.")
         require(len(self.targets) == max(1, len(self.instances)), f"{where} names an instance twice.")
-        sigma = self.noise_multiplier
-        require(sigma is None or sigma >= 0, f"{where}: noise_multiplier is {sigma}, but it must be at least 0.")
         played = {episode.instance for c in (*self.controllers, *self.hindsight) for episode in c.episodes}
         for name in sorted(played - set(self.targets)):
             raise unknown_name(f"{where}: instance", name, self.targets)

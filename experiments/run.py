@@ -210,14 +210,13 @@ def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
     return {name: last[name] for name in names if name in last}
 
 
-def _search_price(core: EnvCore, contender: Contender) -> str:
-    """What a search would have cost on the clients that privacy is promised to, in words."""
-    config, budget = core.federation.config, core.federation.charging.budgets[0]
-    sigma = budget.uniform_noise_multiplier if core.federation.recipe.private else 0.0
-    if not sigma or not contender.search_rounds:
+def _search_price(contender: Contender, delta: float) -> str:
+    """What training and search would have cost on the clients that privacy is promised to, in words."""
+    if not contender.releases:
         return ""
-    cost = composed_epsilon(sigma, config.accounting_rate, contender.search_rounds, config.delta)
-    return f"; on private clients the search would have cost epsilon {cost:.4g}"
+    what = "training" if contender.training_rounds else "search"
+    cost = composed_epsilon(contender.releases, delta)
+    return f"; on private clients the {what} would have cost epsilon {cost:.4g}"
 
 
 def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
@@ -235,7 +234,7 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     else:
         print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
     if contender.tuned_population:
-        print(f"  tuned on           {contender.tuning(config.population)}{_search_price(core, contender)}")
+        print(f"  tuned on           {contender.tuning(config.population)}{_search_price(contender, config.delta)}")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.costs import search_epsilon
+from experiments.costs import composed_epsilon
 from experiments.resampling import (
     LEVEL,
     RESAMPLES,
@@ -159,6 +159,17 @@ def _row(comparison: Comparison, controller: ControllerResult, baseline: Control
 
 
 # --- Privacy ------------------------------------------------------------------------------------------------------
+
+
+def search_epsilon(comparison: Comparison, controller: ControllerResult) -> float | None:
+    """ε, at the comparison's δ, of all rounds that trained and tuned a controller, taken as releases about one client.
+
+    Returns:
+        0 for a controller without training and search, None where it is not known what they released.
+    """
+    if controller.rounds_before and not controller.releases:
+        return None
+    return composed_epsilon(controller.releases, comparison.delta)
 
 
 def spent_by_target(comparison: Comparison, controller: ControllerResult) -> tuple[Spent, ...]:

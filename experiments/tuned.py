@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envs import EnvCore, make_core
-from experiments.episodes import Contender, Policy, Settings
+from experiments.episodes import Contender, Policy, Settings, releases_in
 from experiments.progress import rounds_bar
 from experiments.search import FamilySearch
 from fl_core.config import FederationConfig
@@ -79,4 +79,5 @@ def tuned_contender(spec: str, settings: Settings, search: FamilySearch) -> Cont
         tuned_population=found.population,
         signals=family.signals,
         reads=family.controller.needed_features,
+        releases=releases_in({**settings, **view}, found.rounds),
     )

@@ -39,6 +39,11 @@ def training_words(rows: Iterable[Row]) -> list[str]:
 
 def verdict(comparison: Comparison, baseline_name: str | None = None) -> str:
     """Who won, in one paragraph made from the numbers alone; rows at unequal ε take no part."""
+    return " ".join(verdict_parts(comparison, baseline_name))
+
+
+def verdict_parts(comparison: Comparison, baseline_name: str | None = None) -> list[str]:
+    """The sentences of the verdict, the winner's first."""
     baseline = comparison.controller(baseline_name or default_baseline(comparison))
     rows = summarise(comparison, baseline.name)
     equal = [row for row in rows if not row.unequal]
@@ -47,7 +52,7 @@ def verdict(comparison: Comparison, baseline_name: str | None = None) -> str:
         parts = [*_winner(comparison, equal), *_learned(rows, baseline), *training_words(rows), *parts]
     else:
         parts.insert(0, "No controller kept to the ε target, so nothing can be compared.")
-    return " ".join([*parts, *_cost(rows), *_tuned_here(comparison), *_diverged(rows)])
+    return [*parts, *_cost(rows), *_tuned_here(comparison), *_diverged(rows)]
 
 
 def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
@@ -120,12 +125,13 @@ def _learned(rows: list[Row], baseline: ControllerResult) -> list[str]:
 
 def _cost(rows: list[Row]) -> list[str]:
     costs = [
-        f"{row.label} {count:,} for {kind}"
+        f"{row.label} ({count:,} for {kind})"
         for row in rows
         for count, kind in ((row.training_rounds, "training"), (row.search_rounds, "search"))
         if count
     ]
-    return [f"Rounds spent beforehand: {', '.join(costs)}; none for the others."] if costs else []
+    others = "; none for the others" if any(not row.training_rounds + row.search_rounds for row in rows) else ""
+    return [f"Rounds spent beforehand: {', '.join(costs)}{others}."] if costs else []
 
 
 def _tuned_here(comparison: Comparison) -> list[str]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 from experiments.resampling import Difference, Estimate, Interval
 from experiments.results import Comparison
+
+NONE = "–"
+"""In place of a figure that there is none of."""
+MOST_LISTED = 3
+"""Most ε targets that are named one by one."""
 
 
 def percent(value: float, interval: Interval | None = None) -> str:
@@ -34,6 +40,25 @@ def signed(share: float) -> str:
 def epsilon_text(value: float) -> str:
     """An epsilon to three decimals, without trailing zeros."""
     return f"{value:.3f}".rstrip("0").rstrip(".") if math.isfinite(value) else "∞"
+
+
+def epsilons_text(spent: Sequence[tuple[float, float]]) -> str:
+    """What was spent of each target, from pairs of target and ε: `4, 8`, or for many targets `99.9 to 100 % of it`."""
+    if len(spent) <= MOST_LISTED:
+        return ", ".join(epsilon_text(value) for _, value in spent)
+    return f"{share_text(target_share(target, value) for target, value in spent)} of it"
+
+
+def target_share(target: float, epsilon: float) -> float:
+    """ε as a share of its target; all of one that is infinite."""
+    return 1.0 if epsilon == target else epsilon / target
+
+
+def share_text(shares: Iterable[float]) -> str:
+    """The range of some shares in per cent: `100 %` or `99.9 to 100 %`."""
+    found = list(shares)
+    ends = dict.fromkeys(f"{100 * end:.1f}".removesuffix(".0") for end in (min(found), max(found)))
+    return f"{' to '.join(ends)} %"
 
 
 def targets_text(comparison: Comparison) -> str:

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments import figures
-from experiments.costs import search_epsilon
+from experiments import pages
+from experiments.costs import Releases, composed_epsilon
 from experiments.pages import html, markdown
-from experiments.report import TRUST, contents, table, write_report
+from experiments.report import contents, table, write_report
+from experiments.report_privacy import TRUST
 from experiments.results import Comparison, ControllerResult, Instance
 from experiments.statistics import summarise
 from experiments.tables import csv_text
-from experiments.verdict import verdict
+from experiments.verdict import verdict_parts
 from experiments.words import estimate_text
 from fl_core.errors import InputError
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
@@ -31,7 +32,7 @@ from tests.experiments.test_results import make_comparison, make_controller, mak
 def _fast_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is tested with the figures; here only the tests named "embedded" draw."""
     if "embedded" not in request.node.name:
-        monkeypatch.setattr(figures, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
+        monkeypatch.setattr(pages, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
 
 
 def six() -> Comparison:
@@ -131,11 +132,10 @@ def test_embedded_figures_are_whole_and_refer_to_nothing_outside() -> None:
 
 def test_the_verdict_comes_first_in_every_format() -> None:
     comparison = six()
-    words = verdict(comparison)
-    text = markdown(comparison, contents(comparison))
-    assert text.index(words) < text.index("| Controller")
-    shown = page(comparison).text
-    assert shown.index(words) < shown.index("Final accuracy")
+    text, shown = markdown(comparison, contents(comparison)), page(comparison).text
+    for words in verdict_parts(comparison):
+        assert text.index(words) < text.index("| Controller")
+        assert shown.index(words) < shown.index("Final accuracy")
 
 
 def test_all_figures_of_the_summary_are_in_both_reports() -> None:
@@ -284,25 +284,27 @@ def test_instances_regret_and_costs_are_in_both_reports() -> None:
         episodes = tuple(make_episode(s, v + shift, instance=("hard", "easy")[s % 2]) for s, v in enumerate(values))
         return make_controller(name, [], episodes=episodes, **changes)
 
+    made = (Releases(416, 4, 8.0, 4.0, 1.0),)
     comparison = make_comparison(
-        spread("best-fixed", 0.0, search_rounds=416),
+        spread("best-fixed", 0.0, search_rounds=416, releases=made),
         spread("aqc", 0.1),
         instances=instances,
         hindsight=(spread("fixed:1", 0.15), spread("fixed:2", -0.1)),
-        noise_multiplier=4.0,
     )
     for text in (markdown(comparison, contents(comparison)), page(comparison).text):
-        for words in ("Each instance", "hard: fixed:1", "easy: best fixed", "Worst instance", "composed by Gaussian"):
+        for words in (
+            "Each instance",
+            "Behind the best fixed clip norm in hindsight",
+            "Worst instance",
+            "composed by Gaussian",
+        ):
             assert words in text
     text = " ".join(markdown(comparison, contents(comparison)).split())
-    assert "| hard: fixed:1 | +15.0 [+15.0, +15.0] | +5.0 [+5.0, +5.0] |" in text
-    assert "| easy: best fixed | 0.0 [0.0, 0.0] | −10.0 [−10.0, −10.0] |" in text
-    assert (
-        f"| best fixed | 0 | 416 | 104 | {round(search_epsilon(comparison, comparison.controllers[0]) or 0, 1):g} |"
-        in text
-    )
+    assert "| hard | fixed:1 | +15.0 [+15.0, +15.0] | +5.0 [+5.0, +5.0] |" in text
+    assert "| easy | best fixed | 0.0 [0.0, 0.0] | −10.0 [−10.0, −10.0] |" in text
+    assert f"| best fixed | 0 | 416 | 104 | 8 | {round(composed_epsilon(made, 1e-5), 1):g} |" in text
     plain = markdown(six(), contents(six()))
-    assert "Best of the tuned controllers: best fixed clip" in plain
+    assert "Behind the best of the tuned controllers: best fixed clip" in plain
     assert "Hindsight" not in plain
     assert "Each instance" not in plain
 

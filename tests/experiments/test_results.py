@@ -85,9 +85,7 @@ def test_write_and_read_give_the_same_comparison(tmp_path: Path) -> None:
     learned = make_controller("ppo", [], episodes=played, trainings=("seed 0", "seed 1"))
     fixed = make_controller("fixed:0.5", [], episodes=(make_episode(1, instance="hard"),))
     own = make_controller("dp-free", [], epsilon_target=math.inf, episodes=fixed.episodes)
-    comparison = make_comparison(
-        fixed, own, learned, epsilon=math.inf, instances=instances, hindsight=(fixed,), noise_multiplier=4.0
-    )
+    comparison = make_comparison(fixed, own, learned, epsilon=math.inf, instances=instances, hindsight=(fixed,))
     comparison.write(tmp_path / "c.json", {"of": [1.0, math.inf]})
     assert Comparison.read(tmp_path / "c.json") == comparison
     plain = json.loads((tmp_path / "c.json").read_text(), parse_constant=pytest.fail)

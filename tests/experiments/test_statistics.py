@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.costs import search_accountant, search_epsilon
+from experiments.costs import Releases, composed_epsilon
 from experiments.results import Comparison, ControllerResult, Instance
 from experiments.statistics import default_baseline, regrets, statistics_record, summarise
 from experiments.verdict import verdict
@@ -144,12 +142,12 @@ def test_no_privacy_at_all_is_no_inequality() -> None:
 def test_every_number_of_the_record_is_a_plain_recomputation() -> None:
     """From the JSON alone: loops, scipy's trimmed mean, and counting."""
     base, mine = table(1, 2, 6, seed=1), table(3, 2, 6, seed=2).round(1)
+    made = (Releases(400, 40, 4.0, 6.9, 1.0),)
     comparison = on_instances(
         2,
         played("best-fixed", base, 4.0, search_rounds=80),
-        played("ppo", mine, 4.0, training_rounds=400),
+        played("ppo", mine, 4.0, training_rounds=400, releases=made),
         hindsight=(played("fixed:1", table(1, 2, 6, seed=3), 4.0), played("fixed:2", table(1, 2, 6, seed=4), 4.0)),
-        noise_multiplier=4.0,
     )
     data = json.loads(json.dumps(comparison.to_json()))
     record = statistics_record(comparison)
@@ -182,7 +180,8 @@ def test_every_number_of_the_record_is_a_plain_recomputation() -> None:
         assert regret["best"] == fixed[int(np.argmax(means[:-1]))]["label"]
     assert [one["best"] for one in first["tuned_regret"]] == ["best fixed"] * 2
     assert [one["behind"]["mean"] for one in first["tuned_regret"]] == [0.0, 0.0]
-    assert second["search_epsilon"] == search_epsilon(comparison, comparison.controllers[1])
+    assert second["search_epsilon"] == composed_epsilon(made, comparison.delta)
+    assert first["search_epsilon"] is None  # its 80 rounds are not recorded
 
 
 def test_regret_needs_others_that_kept_to_their_epsilon() -> None:
@@ -209,26 +208,6 @@ def test_targets_are_never_averaged_over() -> None:
     assert [spent.mean for spent in row.spent] == [8.0, 8.0]
     assert row.unequal
     assert row.budget_note == "spent up to ε = 8, above the target of 4"
-
-
-@pytest.mark.parametrize(("sampling", "rate"), [("full", 1.0), ("poisson", 0.2), ("fixed", 0.2)])
-def test_the_epsilon_of_a_search_is_dp_accountings(sampling: str, rate: float) -> None:
-    searched = make_controller("best-fixed", [0.5], search_rounds=120)
-    comparison = make_comparison(searched, sampling=sampling, sampling_rate=rate, noise_multiplier=4.0)
-    event: dp_event.DpEvent = dp_event.GaussianDpEvent(4.0)
-    if sampling == "poisson":
-        event = dp_event.PoissonSampledDpEvent(rate, event)
-    theirs = PLDAccountant(value_discretization_interval=1e-3).compose(event, 120).get_epsilon(1e-5)
-    found = search_epsilon(comparison, searched)
-    assert found == pytest.approx(theirs, rel=0.01)
-    assert ("Gaussian" in search_accountant(comparison)) is (sampling != "poisson")
-
-
-def test_the_epsilon_of_no_search_of_no_privacy_and_of_unknown_noise() -> None:
-    searched = make_controller("best-fixed", [0.5], search_rounds=120)
-    assert search_epsilon(make_comparison(noise_multiplier=4.0), make_controller("x", [0.5])) == 0
-    assert search_epsilon(make_comparison(noise_multiplier=0.0), searched) == math.inf
-    assert search_epsilon(make_comparison(), searched) is None
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5))

@@ -33,7 +33,7 @@ def test_verdict_says_whether_learning_beats_the_baseline(shift: list[float], wo
     learned = make_controller("ppo", [a + b for a, b in zip(BASE, shift, strict=True)], training_rounds=6400)
     text = verdict(make_comparison(make_controller("best-fixed", BASE, search_rounds=320), learned))
     assert words in text
-    assert "Rounds spent beforehand: best fixed 320 for search, ppo 6,400 for training; none for the others." in text
+    assert "Rounds spent beforehand: best fixed (320 for search), ppo (6,400 for training)." in text
     assert "\n" not in text
 
 
