@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,10 +11,10 @@ from agents.algorithms import ALGORITHMS
 from agents.bundle import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore, make_core
-from envs.instances import instance_population
+from envs.instances import instance_population, instance_seeds
 from envs.tasks import find_task
 from experiments.costs import Releases
-from experiments.episodes import Contender, Policy, Settings, releases_in
+from experiments.episodes import Contender, Policy, Settings, releases_in, spread_evenly
 from experiments.progress import rounds_bar
 from experiments.trainings import common_label, load_trainings, training_names
 from experiments.tuned import TUNED, family_of, is_tuned, prepare_search, tuned_contender, view_of
@@ -198,8 +199,13 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
         tuned_population=tuned.population if tuned and searched else "",
         signals=spec.signals,
         reads=spec.controller.needed_features,
-        releases=releases_in(settings, tuned.rounds) if tuned and searched else (),
+        releases=_clip_search_releases(settings, tuned) if tuned and searched else (),
     )
+
+
+def _clip_search_releases(settings: Settings, tuned: TunedClip) -> tuple[Releases, ...]:
+    """What the search of the best fixed clip norm released: every value met every instance."""
+    return releases_in(settings, spread_evenly(tuned.rounds, instance_seeds("train", tuned.instances)))
 
 
 def _learned(spec: str, settings: Settings) -> Contender:
@@ -233,10 +239,19 @@ def _learned(spec: str, settings: Settings) -> Contender:
 
 
 def _released(trained: Sequence[LearnedController]) -> tuple[Releases, ...]:
-    """What all the trainings released, in the settings that they were trained in; () where these are not to be had."""
-    rounds = sum(one.training_rounds for one in trained)
+    """What all the trainings released, in the settings that they were trained in; () where these are not to be had.
+
+    How often a training met each of its instances is not kept, so they count evenly.
+    """
+    total: Counter[int] = Counter()
+    for one in trained:
+        about = one.blueprint.training
+        validation, played = about.get("validation_instances", []), about.get("train_instances", [])
+        validated = about["cost"].get("validation", 0)
+        total.update(spread_evenly(validated, validation or played or [0]))
+        total.update(spread_evenly(one.training_rounds - validated, played or validation or [0]))
     try:
-        return releases_in(trained[0].blueprint.settings, rounds)
+        return releases_in(trained[0].blueprint.settings, total)
     except InputError:
         return ()
 

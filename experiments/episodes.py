@@ -89,18 +89,37 @@ class Contender:
         return words
 
 
-def releases_in(settings: Settings, rounds: int) -> tuple[Releases, ...]:
-    """What so many rounds of runs in these settings release, each run as if it spent its ε evenly; () for no rounds.
+def releases_in(settings: Settings, rounds: Mapping[int, int]) -> tuple[Releases, ...]:
+    """What runs in these settings release, each as if it spent its ε evenly.
+
+    Args:
+        settings: the environment; its generator may give every instance an ε of its own.
+        rounds: instance -> federated rounds that were run on it.
 
     Raises:
         InputError: a setting is not allowed, or its dataset is not here.
     """
-    if not rounds:
-        return ()
     core = make_core(1, **{**settings, "reward": "final-accuracy", "executor": "sequential", "device": "cpu"})
     config, recipe = core.federation.config, core.federation.recipe
-    sigma = core.federation.charging.budgets[0].uniform_noise_multiplier if recipe.exchanges else math.inf
-    return (Releases(rounds, config.rounds, config.epsilon, sigma, config.accounting_rate),)
+    by_epsilon: dict[float, int] = {}
+    for seed, count in rounds.items():
+        own = core.generator.fill(RunSettings(seed=seed)).epsilon
+        epsilon = config.epsilon if own is None else own
+        by_epsilon[epsilon] = by_epsilon.get(epsilon, 0) + count
+    noise = core.federation.noise_at(0)
+    return tuple(
+        Releases(
+            count, config.rounds, epsilon, noise(epsilon) if recipe.exchanges else math.inf, config.accounting_rate
+        )
+        for epsilon, count in sorted(by_epsilon.items())
+        if count
+    )
+
+
+def spread_evenly(rounds: int, seeds: Sequence[int]) -> dict[int, int]:
+    """So many rounds over instances that took about the same: instance -> rounds."""
+    share, rest = divmod(rounds, len(seeds))
+    return {seed: share + (place < rest) for place, seed in enumerate(seeds)}
 
 
 def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:

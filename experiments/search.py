@@ -42,6 +42,7 @@ class TunedFamily:
         runs, rounds: federated runs, and their rounds, that the search took.
         instances: training instances that the last candidates were tried on.
         population: whose data their clients hold.
+        by_instance: training instance -> rounds on it.
     """
 
     values: Candidate
@@ -51,6 +52,7 @@ class TunedFamily:
     rounds: int
     instances: int
     population: str
+    by_instance: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ class FamilySearch:
         best = max(alive, key=lambda index: _mean(scores[index]))
         count = len(self._controllers)
         values = self._controllers[best][1].values
+        each = self._probe.federation.config.rounds
+        played = {seed: each * sum(len(own) > place for own in scores) for place, seed in enumerate(seeds)}
         return TunedFamily(
-            values, _mean(scores[best]), count, self.runs, self.rounds, len(scores[best]), self._population
+            values, _mean(scores[best]), count, self.runs, self.rounds, len(scores[best]), self._population, played
         )
 
     def _play(self, jobs: Sequence[tuple[int, int]], progress: RowProgress) -> list[float]:

@@ -79,5 +79,5 @@ def tuned_contender(spec: str, settings: Settings, search: FamilySearch) -> Cont
         tuned_population=found.population,
         signals=family.signals,
         reads=family.controller.needed_features,
-        releases=releases_in({**settings, **view}, found.rounds),
+        releases=releases_in({**settings, **view}, found.by_instance),
     )

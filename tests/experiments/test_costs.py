@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from dp_accounting.pld import PLDAccountant
 from envs import make_core
 from experiments.contenders import make_contenders
 from experiments.costs import Releases, composed_epsilon, composition_words
-from experiments.episodes import releases_in
+from experiments.episodes import releases_in, spread_evenly
 from experiments.results import Comparison
 from experiments.statistics import summarise
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
 from tests.experiments.test_results import make_comparison, make_controller
+from tests.experiments.test_trainings import save
 
-SMALL: dict[str, Any] = {"task": "digits", "clients": 10, "rounds": 3, "local_steps": 1}
+SMALL: dict[str, Any] = {"task": "digits", "clients": 10, "rounds": 3, "local_steps": 1, "executor": "vectorized"}
 
 
 def theirs(*parts: tuple[float, float, int]) -> float:
@@ -87,7 +89,7 @@ def test_they_are_written_and_read_back() -> None:
     ],
 )
 def test_what_a_run_releases_is_what_its_budget_is_charged_for(changes: dict[str, Any]) -> None:
-    [found] = releases_in({**SMALL, **changes}, 6)
+    [found] = releases_in({**SMALL, **changes}, {7: 2, 8: 4})
     core = make_core(1, **{**SMALL, **changes, "reward": "final-accuracy"})
     core.reset([0], [RunSettings(seed=0)])
     while not core.finished.all():
@@ -102,17 +104,47 @@ def test_what_a_run_releases_is_what_its_budget_is_charged_for(changes: dict[str
 
 
 def test_methods_without_noise_and_without_exchange() -> None:
-    [bare] = releases_in({**SMALL, "method": "fedavg", "epsilon": math.inf, "knobs": "server_learning_rate"}, 3)
+    [bare] = releases_in({**SMALL, "method": "fedavg", "epsilon": math.inf, "knobs": "server_learning_rate"}, {0: 3})
     assert (bare.epsilon, bare.noise_multiplier) == (math.inf, 0.0)
-    [alone] = releases_in({**SMALL, "method": "local-only", "knobs": "none"}, 3)
+    [alone] = releases_in({**SMALL, "method": "local-only", "knobs": "none"}, {0: 3})
     assert composed_epsilon([alone], 1e-5) == 0
-    assert releases_in(SMALL, 0) == ()
+    assert releases_in(SMALL, {}) == ()
+
+
+def test_instances_with_budgets_of_their_own_count_with_their_own_noise() -> None:
+    settings = {**SMALL, "generator": "epsilon=3..12"}
+    found = releases_in(settings, {1_000_000: 9, 1_000_001: 6, 1_000_002: 3})
+    assert sum(one.rounds for one in found) == 18
+    for seed, rounds in ((1_000_000, 9), (1_000_001, 6), (1_000_002, 3)):
+        core = make_core(1, **{**settings, "reward": "final-accuracy"})
+        core.reset([0], [RunSettings(seed=seed)])
+        budget = core.federation.charging.budgets[0]
+        [own] = [one for one in found if one.epsilon == budget.epsilon]
+        assert (own.rounds, own.noise_multiplier) == (rounds, pytest.approx(budget.uniform_noise_multiplier))
+    assert composed_epsilon(found, 1e-5) == pytest.approx(
+        theirs(*((one.noise_multiplier, 1.0, one.rounds) for one in found)), rel=0.01
+    )
+
+
+def test_a_training_counts_at_the_noise_that_it_was_trained_with(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        save(tmp_path / f"ppo-{seed}", seed, epsilon=2.0)
+    with pytest.warns(UserWarning, match="trained with epsilon"):
+        [contender] = make_contenders([f"ppo:{tmp_path}/ppo-*"], {**SMALL, "epsilon": 8.0}, 1)
+    [found] = contender.releases
+    assert (found.rounds, found.epsilon) == (contender.training_rounds, 2.0)
+
+
+def test_rounds_are_spread_over_instances_without_losing_any() -> None:
+    assert spread_evenly(7, [4, 5, 6]) == {4: 3, 5: 2, 6: 2}
+    assert spread_evenly(0, [4]) == {4: 0}
 
 
 def test_every_searched_controller_knows_what_its_search_released() -> None:
     specs = ["fixed:0.5", "best-fixed", "tuned:fixed"]
     contenders = make_contenders(specs, {**SMALL, "epsilon": 2.0}, 1)
     for contender in contenders:
+        assert all(one.run_rounds == 3 for one in contender.releases)
         assert sum(one.rounds for one in contender.releases) == contender.search_rounds
         assert all(one.epsilon == 2.0 for one in contender.releases)
     assert [bool(contender.releases) for contender in contenders] == [False, True, True]
