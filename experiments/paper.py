@@ -175,8 +175,6 @@ def _announce(table: PaperTable, cells: Sequence[Cell], folder: Path) -> None:
     for wanted, (dataset, model) in _substitutes(cells).items():
         why = "is not taken" if dataset_available(wanted) else "is not at hand"
         print(f"dataset '{wanted}' {why}: these are runs on {dataset} with model {model}, no reproduction.")
-    for cell in {(cell.row, cell.column): cell for cell in cells if cell.needs}.values():
-        print(f"{cell.row}, {cell.column} is skipped: it needs {cell.needs}, which does not exist yet.")
     runs = distinct(cells)
     missing = sum(not cell.path(folder).exists() for cell in runs)
     print(f"{len(runs)} run{'s' if len(runs) != 1 else ''}, {missing} to do, in {folder}", flush=True)

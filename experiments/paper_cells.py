@@ -54,7 +54,6 @@ class Cell:
         clip_norm: C, or where a controller starts from.
         controller: who sets the knobs.
         substitute_for: the paper's dataset, where another has taken its place; else "".
-        needs: what the run needs and nobody has; then it cannot be run.
     """
 
     table: str
@@ -67,7 +66,6 @@ class Cell:
     clip_norm: float
     controller: str
     substitute_for: str = ""
-    needs: str = ""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -138,11 +136,10 @@ def _cell(table: PaperTable, block: Block, place: tuple[str, str], guarantee: st
         substitute_for=block.dataset if substitute else "",
         clip_norm=float(own["clip_norm"]),
         controller=str(own["controller"]),
-        needs=str(own["needs"]),
     )
 
 
-_OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED, "needs": ""}
+_OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED}
 
 
 def choose_dataset(wanted: str, forced: str = "") -> str:

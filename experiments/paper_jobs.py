@@ -46,11 +46,10 @@ def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, fini
 
 
 def distinct(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells that can be run, of equal runs the first."""
+    """Of equal runs the first."""
     found: dict[str, Cell] = {}
     for cell in cells:
-        if not cell.needs:
-            found.setdefault(cell.key, cell)
+        found.setdefault(cell.key, cell)
     return list(found.values())
 
 

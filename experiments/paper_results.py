@@ -74,14 +74,12 @@ class BlockResult:
         settings: those that every run of the block shares.
         substitute_for: the paper's dataset, where another has taken its place; else "".
         numbers: those that at least one finished cell stands behind.
-        missing: rows and columns that need what nobody has, with that.
     """
 
     block: Block
     settings: Mapping[str, Any]
     substitute_for: str
     numbers: tuple[Number, ...]
-    missing: Mapping[tuple[str, str], str]
 
     @property
     def guarantees(self) -> tuple[str, ...]:
@@ -164,7 +162,6 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
                 settings=_shared([cell.settings for cell in own]),
                 substitute_for=own[0].substitute_for,
                 numbers=tuple(numbers),
-                missing={(cell.row, cell.column): cell.needs for cell in own if cell.needs},
             )
         )
     return found
@@ -238,5 +235,4 @@ def _block_json(result: BlockResult) -> dict[str, Any]:
         "rank_correlations_of_columns": {
             guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees
         },
-        "missing": [{"row": row, "column": column, "needs": what} for (row, column), what in result.missing.items()],
     }

@@ -69,7 +69,6 @@ def _accuracy(result: BlockResult) -> Sheet:
     seeds = sorted({number.seeds for number in result.numbers})
     words = f"ours: mean of {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
     remarks = [words + (", ± standard deviation" if seeds[-1] > 1 else "")]
-    remarks += [f"{row}, {column}: not run, needs {what}" for (row, column), what in result.missing.items()]
     if any(number.diverged for number in result.numbers):
         remarks.append("* some of the runs diverged")
     return Sheet(_title(result), ("method", "", *block.columns), tuple(rows), tuple(remarks))
@@ -86,7 +85,7 @@ def _title(result: BlockResult) -> str:
 def _ours(result: BlockResult, row: str, column: str, guarantee: str) -> str:
     number = result.find(row, column, guarantee)
     if number is None:
-        return "not run" if (row, column) in result.missing else DASH
+        return DASH
     spread = "" if number.spread is None else f" ±{number.spread:.2f}"
     return f"{number.mean:.2f}{spread}{'*' if number.diverged else ''}"
 

@@ -28,7 +28,7 @@ MEASURES = {
 
 Layer = Mapping[str, Any]
 
-_OWN = ("clip_norm", "controller", "needs")
+_OWN = ("clip_norm", "controller")
 """What a layer may say beside fields of `FederationConfig`."""
 _ADDED = ("set", "without")
 _ALLOWED = frozenset([*_OWN, *(one.name for one in fields(FederationConfig))])

@@ -86,6 +86,7 @@ def test_a_run_without_search_says_nothing_of_tuning(
     assert json.loads((_only(folder) / "summary.json").read_text())["tuned_population"] == ""
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("search", ["proxy", "target"])
 def test_a_comparison_reports_what_it_tuned_on(
     folder: Path, met: list[str], capsys: pytest.CaptureFixture[str], search: str
@@ -110,6 +111,7 @@ def test_a_comparison_reports_what_it_tuned_on(
         assert ("share no sample with the target clients" in page) is (search == "proxy")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("trained_on", ["proxy", "target"])
 def test_a_trained_controller_carries_its_clients_into_every_comparison(
     folder: Path, met: list[str], capsys: pytest.CaptureFixture[str], trained_on: str
@@ -151,6 +153,7 @@ def test_commands_made_in_python_are_about_targets_too(command: Any) -> None:
     assert command().train_on == "proxy"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_demo_trains_and_tunes_on_proxies_and_compares_on_targets(
     folder: Path, met: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from agents.bundle import Blueprint, knob_records, save_controller
 from envs import make_core
 from envs.signals import FEATURE_BOUND
+from experiments import compare
 from experiments.cases import deal
 from experiments.cli import main
 from experiments.contenders import fixed_contender, make_contenders
@@ -105,7 +106,11 @@ def test_final_figures_do_not_depend_on_evaluating_every_round() -> None:
     assert [replace(one, trajectory={}) for one in full] == short
 
 
-def test_a_comparison_over_trainings_instances_and_seeds(trained: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_a_comparison_over_trainings_instances_and_seeds(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare, "COARSE_VALUES", 3)  # clip norms in hindsight
     spec = f"ppo:{trained}/ppo-*"
     controllers = ["fixed:0.5", spec]
     vary = ["epsilon=4,8", "clients=10,12"]
@@ -125,13 +130,16 @@ def test_a_comparison_over_trainings_instances_and_seeds(trained: Path, tmp_path
     by_training = {e["training"]: e["trajectory"]["clip_norm"] for e in learned["episodes"] if e["seed"] == 3_000_000}
     clips = np.array([by_training[t] for t in range(3)])
     assert (np.diff(clips, axis=0) > 0).all()  # each training is played with its own weights
-    assert len(data["hindsight"]) == 9
+    clip_norms = [
+        one["episodes"][0]["trajectory"] == {} and float(one["name"].split(":")[1]) for one in data["hindsight"]
+    ]
+    assert clip_norms == pytest.approx([0.1, (0.1 * 8) ** 0.5, 8.0])  # the range of the knob
     row = data["statistics"]["controllers"][1]
     assert (row["trainings"], row["pairs"], row["runs"]) == (3, 8, 24)
     assert [one["instance"] for one in row["hindsight_regret"]] == sorted(names)
     assert row["search_epsilon"] > 8
     lines = list(csv.DictReader((folder / "comparison.csv").read_text().splitlines()))
-    assert len(lines) == 8 + 24 + 9 * 8
+    assert len(lines) == 8 + 24 + 3 * 8
     text = (folder / "report.md").read_text()
-    for words in ("PPO (3 seeds): 3 training seeds", "## Each instance", "Best fixed clip in hindsight", *names):
+    for words in ("PPO (3 seeds): 3 training seeds", "## Each instance", "best fixed clip norm in hindsight", *names):
         assert words in text

@@ -1,0 +1,16 @@
+"""What tests of several commands share."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from experiments import pages, report
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written without drawing their figures, which have tests of their own and take seconds."""
+    monkeypatch.setattr(pages, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
+    monkeypatch.setattr(report, "figure_png", lambda figure: b"")
