@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env as check_gymnasium
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from stable_baselines3.common.env_checker import check_env as check_stable_baselines3
 
 from envs import DPilotEnv, DPilotVecEnv, make_core
 from envs.context import CONTEXT
@@ -238,3 +242,29 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except InputError:
         return
     generator.draw(0)
+
+
+# ---------------------------------------------------------------- faces
+
+
+def test_the_checkers_pass_where_instances_differ_and_contexts_are_seen() -> None:
+    env = gym.make("DPilot/Clip-v0", generator=EVERYTHING, context="visible", **SMALL)
+    assert env.unwrapped.observation_space.shape == (11,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_gymnasium(env.unwrapped, skip_render_check=True)
+        check_stable_baselines3(env.unwrapped)
+
+
+def test_the_vector_face_plays_generated_instances() -> None:
+    vector = gym.make_vec(
+        "DPilot/Clip-v0", num_envs=3, vectorization_mode="vector_entry_point", generator=EVERYTHING, **SMALL
+    )
+    observations, infos = vector.reset(seed=[3, 4, 5])
+    assert infos["seed"].tolist() == [3, 4, 5]
+    single = DPilotEnv(generator=EVERYTHING, **SMALL)
+    for row, seed in enumerate((3, 4, 5)):
+        np.testing.assert_array_equal(single.reset(seed=seed)[0], observations[row])
+    for _ in range(SMALL["rounds"] + 2):
+        observations, *_ = vector.step(np.zeros((3, 1), dtype=np.float32))
+        assert vector.observation_space.contains(observations)
