@@ -19,6 +19,8 @@ from fl_core.streams import numpy_generator
 class Cohort:
     """The clients of a round over all runs: row i is client `client[i]` of run `run[i]`, at `place[i]` of its cohort.
 
+    Rows go run by run, and within a run by their places.
+
     Attributes:
         run, client, place: int64 `[rows]` on the device.
         sizes: clients per run `[runs]`, on the CPU.
@@ -35,7 +37,12 @@ class Cohort:
         return max(1, int(self.sizes.max(initial=0)))
 
     def scatter(self, rows: Tensor) -> Tensor:
-        """Values `[rows, ...]` as `[runs, width, ...]`, zero where a run has no further client."""
+        """Values `[rows, ...]` as `[runs, width, ...]`, zero where a run has no further client.
+
+        Where all cohorts are as large as the largest, that is a view.
+        """
+        if (self.sizes == self.width).all():
+            return rows.reshape(len(self.sizes), self.width, *rows.shape[1:])
         padded = rows.new_zeros(len(self.sizes), self.width, *rows.shape[1:])
         padded[self.run, self.place] = rows
         return padded
@@ -43,6 +50,16 @@ class Cohort:
     def present(self) -> Tensor:
         """Mask `[runs, width]` (bool) of the places that a client takes."""
         return self.scatter(torch.ones_like(self.run, dtype=torch.bool))
+
+
+def of_runs(values: Tensor, run: Tensor) -> Tensor:
+    """Values `[runs, ...]` of the runs of some rows, `[rows, ...]`; indexing would copy number by number."""
+    return values.index_select(0, run)
+
+
+def of_clients(values: Tensor, run: Tensor, client: Tensor) -> Tensor:
+    """Values `[runs, clients, ...]` of the clients at (run, client), `[rows, ...]`."""
+    return values.flatten(0, 1).index_select(0, run * values.shape[1] + client)
 
 
 def draw_cohort(
@@ -74,6 +91,8 @@ def draw_cohort(
 
 
 def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
+    if config.sampling_rate == 1:  # whatever would be drawn
+        return np.arange(config.clients)
     random = numpy_generator(seed, "cohort", round_index)
     if config.sampling == "poisson":
         return np.flatnonzero(random.random(config.clients) < config.sampling_rate)

@@ -17,7 +17,7 @@ from torch.func import vmap
 
 from fl_core import saved_state
 from fl_core.charging import Books, Charging
-from fl_core.cohort import Cohort, draw_cohort
+from fl_core.cohort import Cohort, draw_cohort, of_clients, of_runs
 from fl_core.config import FederationConfig, RunSettings
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import load_dataset
@@ -292,7 +292,7 @@ class Federation:
             samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
         """
         tables, limit = self.tables, self.executor.memory_limit(self.device)
-        index, counts = tables.train[run, client], tables.train_count[run, client]
+        index, counts = of_clients(tables.train, run, client), tables.train_count[run, client]
         if not len(index):
             return torch.zeros_like(models)
         if 0 < samples < index.shape[1]:
@@ -318,8 +318,8 @@ class Federation:
         return LocalWork(
             parameters=vector,
             phases=phases,
-            batches=tuple(phase[run, client] for phase in batches),
-            active=tuple(None if mask is None else mask[run, client] for mask in active),
+            batches=tuple(of_clients(phase, run, client) for phase in batches),
+            active=tuple(None if mask is None else of_clients(mask, run, client) for mask in active),
             context=context,
             learning_rate=self._tensor(rates)[run],
             optimizer=config.local_optimizer(),
@@ -377,7 +377,8 @@ class Federation:
     def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
         tables = self.tables
-        accuracy, loss = self._evaluation.holdout(models, tables.test[run, client], tables.test_count[run, client])
+        test = of_clients(tables.test, run, client)
+        accuracy, loss = self._evaluation.holdout(models, test, tables.test_count[run, client])
         return accuracy, loss / math.log(self.model.classes)
 
     def _client_models(self) -> Tensor:
@@ -391,8 +392,8 @@ class Federation:
                 indexing="ij",
             )
         )
-        state = {name: value[run, client] for name, value in self.clients.items()}
-        vectors = part.tested(self.model, self.tested_server[run], state)
+        state = {name: of_clients(value, run, client) for name, value in self.clients.items()}
+        vectors = part.tested(self.model, of_runs(self.tested_server, run), state)
         if part.adaptation_phases:
             context = self._test_context(run, self.tested_server)
             work = self.local_work(part.adaptation_phases, "evaluation", run, client, vectors, context)
@@ -406,7 +407,7 @@ class Federation:
         if "sparsity" not in self.run_state:
             return {}
         support = self.public_mask({"sparsity": self.run_state["sparsity"]}, server)
-        return {} if support is None else {"support": support[run]}
+        return {} if support is None else {"support": of_runs(support, run)}
 
     def viewed(self, vectors: Tensor, run: Tensor, server: Tensor | None = None) -> Tensor:
         """The model parameters `[rows, size]` of vectors, under the mask of their runs or of these server models."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fl_core.charging import RISK, UPDATE
+from fl_core.cohort import of_clients, of_runs
 from fl_core.executors import LocalWork
 from fl_core.information import jacobian_risk
 from fl_core.privacy.mechanism import noise_std, noised_mean
@@ -97,10 +98,10 @@ class Round:
         federation, run, client = self.federation, self.cohort.run, self.cohort.client
         view = ClientView(
             model=self.model,
-            server=federation.server[run],
-            state={name: value[run, client] for name, value in federation.clients.items()},
-            run={name: value[run] for name, value in federation.run_state.items()},
-            knobs={name: value[run] for name, value in self.knobs.items()},
+            server=of_runs(federation.server, run),
+            state={name: of_clients(value, run, client) for name, value in federation.clients.items()},
+            run={name: of_runs(value, run) for name, value in federation.run_state.items() if name != "average"},
+            knobs={name: of_runs(value, run) for name, value in self.knobs.items()},
             fisher=self._fisher,
         )
         start = self.recipe.personalization.begin(view)
@@ -119,13 +120,13 @@ class Round:
         if "clip_norm" in objective.needs:
             context["clip_norm"] = self.knobs["clip_norm"][run]
         if "anchor" in objective.needs:
-            context["anchor"] = self.federation.server[run]
+            context["anchor"] = of_runs(self.federation.server, run)
         if objective.clamp_count:
             size = clamp_size(objective.clamp_count, self.config.cohort)
             context["radius"] = self.knobs["clip_norm"][run] / math.sqrt(size)
         support = self.federation.public_mask(self.knobs)
         if support is not None:
-            context["support"] = support[run]
+            context["support"] = of_runs(support, run)
         return context
 
     def _update(self, start: Start, trained: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,9 +172,10 @@ class Round:
         figures = self._release_figures(cohorts, released, moved)
         if self.recipe.private:
             figures |= self._telemetry(update, trained, released, finite)
-        everything = update.new_ones(())  # expanded, so that nothing is allocated
-        masks = [(everything if mask is None else mask).expand_as(update) for mask in (uploaded, start.shared)]
-        figures["uplink_bytes"] = self._mean(uplink_bytes(self.recipe, self.config.placement, *masks))
+        everything = update.new_ones(1, self.model.size)
+        masks = [everything if mask is None else mask.view(-1, self.model.size) for mask in (uploaded, start.shared)]
+        sent = uplink_bytes(self.recipe, self.config.placement, *masks)
+        figures["uplink_bytes"] = self._mean(sent.expand(len(update)))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))
         self._advance(update, released, moved)
@@ -265,10 +267,12 @@ class Round:
     def _telemetry(self, update: Tensor, trained: Tensor, released: Released, finite: Tensor) -> Figures:
         """The noised means of what the round pays for, each with noise of its own; who diverged adds nothing."""
         bought = [name for name in TELEMETRY if name in self.noise]
+        if not bought:
+            return {}
         layers = tuple(span.name for span in self.model.layers)
         sizes = [len(layers) if TELEMETRY[name].per_layer else 1 for name in bought]
-        rows = self.ran & np.any([self.noise[name] > 0 for name in bought], axis=0) if bought else self.ran
-        draws = self._draw("telemetry", rows, (sum(sizes),)).split(sizes, dim=-1) if bought else ()
+        rows = self.ran & np.any([self.noise[name] > 0 for name in bought], axis=0)
+        draws = self._draw("telemetry", rows, (sum(sizes),)).split(sizes, dim=-1)
         witness = self._witness(update, trained, released)
         weights, expected = self._weights()
         figures: Figures = {}
@@ -281,15 +285,17 @@ class Round:
     def _witness(self, update: Tensor, trained: Tensor, released: Released) -> Witness:
         """What the cohort's clients know of this round."""
         federation, cohort, place = self.federation, self.cohort, (self.cohort.run, self.cohort.place)
-        norms = layer_norms(self.model, torch.nan_to_num(update)) * released.clipped.factors[place]
+
+        def norms() -> Tensor:
+            clipped = layer_norms(self.model, torch.nan_to_num(update)) * released.clipped.factors[place]
+            return clipped / self.knobs["clip_norm"][cohort.run].unsqueeze(-1)
 
         @cache
         def scores() -> tuple[Tensor, Tensor]:
             models = torch.nan_to_num(federation.viewed(trained, cohort.run))
             return federation.holdout_scores(models, cohort.run, cohort.client)
 
-        clip = self.knobs["clip_norm"][cohort.run].unsqueeze(-1)
-        return Witness(released.clipped.within[place], norms / clip, scores)
+        return Witness(released.clipped.within[place], norms, scores)
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         """Weight of each client in a noised mean `[rows]`, and what a cohort's are expected to sum to `[runs]`."""

@@ -27,7 +27,7 @@ class Witness:
     """
 
     within: Tensor
-    layer_norms: Tensor
+    layer_norms: Callable[[], Tensor]
     scores: Callable[[], tuple[Tensor, Tensor]]
 
 
@@ -101,7 +101,7 @@ TELEMETRY: dict[str, Telemetry] = {
         "noised mean norm of each layer of the clipped updates over the clip norm",
         0.0,
         1.0,
-        lambda witness: witness.layer_norms,
+        lambda witness: witness.layer_norms(),
         per_layer=True,
     ),
 }

@@ -12,7 +12,7 @@ VALUE = 4.0
 
 
 def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tensor) -> Tensor:
-    """Bytes of each client's upload `[rows]`: its values, and what tells the server which they are.
+    """Bytes of each client's upload, `[rows]` or `[1]`: its values, and what tells the server which they are.
 
     Where a client's noise covers coordinates that its private choice left out, all of them are sent. A mask that the
     server does not know costs a bit per parameter (FedGLP-ADP eq. 20), or 4 bytes per position where that is less.
@@ -20,8 +20,8 @@ def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tenso
     Args:
         recipe: the method.
         placement: who adds the noise.
-        uploaded: mask of what each client uploads `[rows, size]`.
-        shared: mask of what it would upload without sparsification `[rows, size]`.
+        uploaded: mask of what each client uploads `[rows, size]`, or `[1, size]` where all do alike.
+        shared: mask of what it would upload without sparsification, likewise.
     """
     size = uploaded.shape[-1]
     values = VALUE * uploaded.sum(-1)

@@ -85,7 +85,13 @@ class GaussianFilter:
 
     def epsilon(self, spent: float) -> float:
         """As in `Filter`."""
-        return curves.gdp_epsilon(math.sqrt(spent), self.delta)
+        return _gdp_epsilon(spent, self.delta)
+
+
+@lru_cache(maxsize=4096)
+def _gdp_epsilon(spent: float, delta: float) -> float:
+    """ε of so much μ²; remembered, because runs of one schedule spend alike."""
+    return curves.gdp_epsilon(math.sqrt(spent), delta)
 
 
 @dataclass(frozen=True)

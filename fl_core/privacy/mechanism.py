@@ -76,8 +76,7 @@ def scaled_sum(
     updates: Tensor, clipped: Clipped, weights: Tensor | None = None, blocks: Sequence[slice] = (slice(None),)
 ) -> Tensor:
     """Sum over clients of the clipped updates `[runs, size]`, each times its weight `[runs, clients]` (None: 1)."""
-    counted = clipped.factors[..., :1] > 0
-    updates = torch.where(counted, updates, 0.0)  # a zero weight would not cancel a NaN
+    updates = _counting(updates, clipped)
     pieces = []
     for index, block in enumerate(blocks):
         factors = clipped.factors[..., index]
@@ -88,10 +87,17 @@ def scaled_sum(
 
 def scaled_uploads(updates: Tensor, clipped: Clipped, blocks: Sequence[slice] = (slice(None),)) -> Tensor:
     """The clipped updates one by one `[runs, clients, size]`, zero for clients that do not count."""
-    counted = clipped.factors[..., :1] > 0
-    updates = torch.where(counted, updates, 0.0)
+    updates = _counting(updates, clipped)
     pieces = [updates[..., block] * clipped.factors[..., index, None] for index, block in enumerate(blocks)]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+
+def _counting(updates: Tensor, clipped: Clipped) -> Tensor:
+    """The updates, zero for clients that do not count: a factor of zero would not cancel a NaN."""
+    counted = clipped.factors[..., :1] > 0
+    if updates.device.type == "cpu" and bool(counted.all()):  # on a GPU, the question costs more than the copy
+        return updates
+    return torch.where(counted, updates, 0.0)
 
 
 def noise_std(placement: str, clip_norm: Tensor, noise_multiplier: Tensor, participants: Tensor) -> Tensor:

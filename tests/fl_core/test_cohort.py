@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fl_core.cohort import draw_cohort
+from fl_core.cohort import draw_cohort, of_clients, of_runs
 from tests.fl_core.plain import config
 
 torch.set_num_threads(1)
@@ -90,3 +90,18 @@ def test_a_batch_in_which_nobody_takes_part_still_has_a_place():
     assert cohort.width == 1
     assert cohort.scatter(torch.zeros(0, 5)).shape == (2, 1, 5)
     assert not cohort.present().any()
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_rows_find_their_run_client_and_place(rate):
+    cohort = draw_cohort(config(sampling_rate=rate), range(3), np.zeros(3, int), np.ones(3, bool), torch.device("cpu"))
+    assert (len(set(cohort.sizes)) == 1) == (rate == 1)
+    held = torch.arange(3 * 8 * 2).view(3, 8, 2)
+    assert torch.equal(of_runs(held, cohort.run), held[cohort.run])
+    rows = of_clients(held, cohort.run, cohort.client)
+    assert torch.equal(rows, held[cohort.run, cohort.client])
+    expected = torch.zeros(3, cohort.width, 2, dtype=torch.int64)
+    for run, client, place in zip(cohort.run, cohort.client, cohort.place, strict=True):
+        expected[run, place] = held[run, client]
+    assert torch.equal(cohort.scatter(rows), expected)
+    assert cohort.present().sum() == cohort.sizes.sum()

@@ -33,7 +33,7 @@ def witness(values: list[float]) -> Witness:
     """Clients that report these values of everything, however absurd."""
     column = torch.tensor(values)
     layers = torch.stack([column, column, column], dim=-1)
-    return Witness(column > 0, layers, lambda: (column, column))
+    return Witness(column > 0, lambda: layers, lambda: (column, column))
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=5))
