@@ -9,6 +9,7 @@ that convolutions of one client like, and wins on larger ones. They agree to flo
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,8 @@ from fl_core.recipes.terms import Context
 EXECUTORS = ("auto", "vectorized", "sequential")
 DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
 EVALUATION_BATCH = 500
+FLOAT_IMAGES = 32 * 2**20
+"""Bytes up to which an image set is kept as floats, which saves the conversion of every minibatch."""
 _TIMING_REPEATS = 3
 
 
@@ -58,12 +61,17 @@ class LocalWork:
 
 
 class Images:
-    """A labelled image set that stays uint8 on its device until a minibatch is read."""
+    """A labelled image set on its device, uint8 until a minibatch is read; a small one on a CPU is floats at once."""
 
     def __init__(self, images: Tensor, labels: Tensor, scale: float):
         self._shape = images.shape[1:]
         self._images = images.flatten(1).contiguous()  # whole rows are gathered ten times faster than pixels
         self._labels, self._scale = labels, scale
+        if images.device.type == "cpu" and 4 * images.numel() <= FLOAT_IMAGES:
+            self._images = self._floats(self._images)
+
+    def _floats(self, images: Tensor) -> Tensor:
+        return images if images.dtype == torch.float32 else images.to(torch.float32).div_(self._scale)
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -75,7 +83,7 @@ class Images:
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
         flat = index.flatten()
-        images = self._images.index_select(0, flat).to(torch.float32).div_(self._scale)
+        images = self._floats(self._images.index_select(0, flat))
         return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)
 
 
@@ -212,13 +220,15 @@ def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tupl
         return _train_chunk(model, work, images)
     results = []
     for start in range(0, count, size):
-        rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
+        rows: Tensor | slice = slice(start, start + size)
+        if start + size > count:
+            rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
         results.append(_train_chunk(model, _take(work, rows), images))
     parameters, losses = zip(*results, strict=True)
     return torch.cat(parameters)[:count], torch.cat(losses)[:count]
 
 
-def _take(work: LocalWork, rows: Tensor) -> LocalWork:
+def _take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
     """The work of some rows."""
     return LocalWork(
         parameters=work.parameters[rows],
@@ -239,10 +249,8 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
     rate = work.learning_rate.unsqueeze(-1)
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
     for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
-        spans = [stretch(model, update, parameters) for update in phase.updates]
-        masks = [_step_mask(update, span, work.context) for update, span in zip(phase.updates, spans, strict=True)]
-        states = [OptimizerState(work.optimizer) for _ in phase.updates]
         programs: list[Program] = []
+        movers: list[_Mover] = []
         context = {name: value for name, value in work.context.items() if name != "teacher"}
         if "start" in context:  # an earlier phase's change is not this one's
             context["start"] = parameters.clone()
@@ -254,19 +262,55 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
             works = None if active is None else active[:, step]
             if not programs:
                 sample = (parameters, inputs, labels, context)
-                programs = [find_program(model, work.view, update, *sample) for update in phase.updates]
-            for program, span, mask, state in zip(programs, spans, masks, states, strict=True):
-                gradient, loss = program(parameters, inputs, labels, context)
-                if works is None:
-                    state.apply_(parameters[:, span], gradient, rate, mask)
-                else:
-                    moved = state.apply_(parameters[:, span].clone(), gradient, rate, mask)
-                    parameters[:, span] = torch.where(works.unsqueeze(-1), moved, parameters[:, span])
+                apart = work.optimizer.name == "sgd"
+                programs = [find_program(model, work.view, update, *sample, apart) for update in phase.updates]
+                movers = [
+                    _Mover(
+                        parameters, work, program, _step_mask(update, stretch(model, update, parameters), work.context)
+                    )
+                    for program, update in zip(programs, phase.updates, strict=True)
+                ]
+            for program, mover in zip(programs, movers, strict=True):
+                gradient, loss = program.run(parameters, inputs, labels, context)
+                mover.apply_(gradient, rate, works)
             if phase.clamped:
                 _clamp_(parameters, context)
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)
+
+
+class _Mover:
+    """Moves the stretch that an update trains, by the pieces in which its program gives the gradient."""
+
+    def __init__(self, parameters: Tensor, work: LocalWork, program: Program, mask: Tensor | None):
+        """Begin a phase.
+
+        Args:
+            parameters: what moves, in place `[n, size]`.
+            work: whose optimizer it is.
+            program: gives the gradients.
+            mask: 1 on the coordinates that move `[n, stretch]`, or None for all.
+        """
+        spans, first = program.spans, program.spans[0].start
+        self._places = [parameters[:, span] for span in spans]
+        self._states = [OptimizerState(work.optimizer) for _ in spans]
+        self._masks = [None if mask is None else mask[:, span.start - first : span.stop - first] for span in spans]
+
+    def apply_(self, gradient: Sequence[Tensor], rate: Tensor, works: Tensor | None) -> None:
+        """One step of the clients that still work `[n]` (bool; None: all).
+
+        Args:
+            gradient: in pieces `[n, piece]`.
+            rate: `[n, 1]`.
+            works: which clients move.
+        """
+        for place, state, mask, piece in zip(self._places, self._states, self._masks, gradient, strict=True):
+            if works is None:
+                state.apply_(place, piece, rate, mask)
+            else:
+                moved = state.apply_(place.clone(), piece, rate, mask)
+                place.copy_(torch.where(works.unsqueeze(-1), moved, place))
 
 
 def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fl_core.models import Model
+from fl_core.program_passes import simplify
 from fl_core.recipes.objective import Update
 from fl_core.recipes.recipe import View
 from fl_core.recipes.terms import Batch, Context, Forward
 
-Program = Callable[..., tuple[Tensor, Tensor]]
-"""Gradients and losses from (parameters, images, labels, context)."""
+Gradient = Callable[..., tuple[Tensor, Tensor]]
+"""Gradients `[n, stretch]` and losses `[n]` from (parameters, images, labels, context)."""
+PIECE_SIZE = 2**14
+"""Floats per tensor of the model, over all stacked clients, from which a gradient is given tensor by tensor."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced gradient.
+
+    Attributes:
+        trace: from parameters, images, labels and entries of the context to the gradient's pieces and the losses.
+        names: those entries.
+        spans: the stretch of the vectors that each piece is for.
+    """
+
+    trace: Callable[..., tuple[Sequence[Tensor], Tensor]]
+    names: tuple[str, ...]
+    spans: tuple[slice, ...]
+
+    def run(
+        self, parameters: Tensor, images: Tensor, labels: Tensor, context: Context
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """The gradient in pieces `[n, piece]`, and the losses `[n]`."""
+        return self.trace(parameters, images, labels, *(context[name] for name in self.names))
 
 
 def stretch(model: Model, update: Update, parameters: Tensor) -> slice:
@@ -35,38 +60,55 @@ def find_program(
     images: Tensor,
     labels: Tensor,
     context: dict[str, Tensor],
+    apart: bool = False,
 ) -> Program:
-    """The traced program of these shapes: gradients of the trained stretch `[n, stretch]` and losses `[n]`."""
+    """The traced program of these shapes: gradients of the trained stretch and losses.
+
+    Args:
+        model, view, update: what is differentiated.
+        parameters, images, labels, context: as the program will be given them.
+        apart: whether the gradient may come in pieces, which saves putting those of the tensors together.
+    """
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
     network = (model.name, model.shape, model.classes)
-    key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes)
+    widths = _widths(model, update, parameters, apart)
+    key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes, widths)
     if key not in _programs:
         stacked = len(parameters) > 1
         make = _stacked_gradient if stacked else _single_gradient
-        function = make(model, view, update)
+        names = tuple(sorted(context))
+        function = _in_pieces(make(model, view, update), names, widths)
         # A tensor passed twice would be traced as one input, so the program is traced on copies.
-        copies = {name: value.clone() for name, value in context.items()}
-        program = make_fx(function)(parameters.clone(), images.clone(), labels.clone(), copies)
-        _drop_idle(program)
-        _programs[key] = program
+        sample = (parameters, images, labels, *(context[name] for name in names))
+        program = make_fx(function)(*(value.clone() for value in sample))
+        simplify(program)
+        start = stretch(model, update, parameters).start
+        stops = [start + width for width in accumulate(widths)]
+        spans = map(slice, [start, *stops], stops)
+        _programs[key] = Program(program.forward, names, tuple(spans))
     return _programs[key]
 
 
-def _drop_idle(program: GraphModule) -> None:
-    """Take out operations that return what they are given: a third of a small model's, each with its overhead."""
-    aten = torch.ops.aten
-    same_if_shape = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
-    for node in program.graph.nodes:
-        source = node.args[0] if node.args else None
-        if node.op != "call_function" or not isinstance(source, Node):
-            continue
-        before, after = source.meta.get("tensor_meta"), node.meta.get("tensor_meta")
-        same_shape = before is not None and after is not None and before.shape == after.shape
-        idle = node.target is aten.alias.default or (node.target is aten.mul.Scalar and node.args[1] == 1)
-        if idle or (node.target in same_if_shape and same_shape):
-            node.replace_all_uses_with(source)
-    program.graph.eliminate_dead_code()
-    program.recompile()
+def _widths(model: Model, update: Update, parameters: Tensor, apart: bool) -> tuple[int, ...]:
+    """The pieces of a gradient: one, or one per tensor where they are large enough to be worth a step of their own."""
+    span = stretch(model, update, parameters)
+    within = [tensor for tensor in model.tensors if span.start <= tensor.start and tensor.stop <= span.stop]
+    if not (apart and within) or len(parameters) * (span.stop - span.start) < PIECE_SIZE * len(within):
+        return (span.stop - span.start,)
+    beyond = span.stop - within[-1].stop
+    return (*(tensor.stop - tensor.start for tensor in within), *((beyond,) if beyond else ()))
+
+
+def _in_pieces(
+    gradient: Gradient, names: tuple[str, ...], widths: tuple[int, ...]
+) -> Callable[..., tuple[Sequence[Tensor], Tensor]]:
+    """The same gradient in pieces of these widths; the context's entries are arguments, which are quicker to pass."""
+
+    def pieces(parameters: Tensor, images: Tensor, labels: Tensor, *values: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        whole, losses = gradient(parameters, images, labels, dict(zip(names, values, strict=True)))
+        return (whole.split(widths, dim=1) if len(widths) > 1 else (whole,)), losses
+
+    return pieces
 
 
 def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -112,7 +154,7 @@ def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], T
     return gradient, losses.detach()
 
 
-def _single_gradient(model: Model, view: View | None, update: Update) -> Program:
+def _single_gradient(model: Model, view: View | None, update: Update) -> Gradient:
     """One client: leading dimensions of 1 are dropped."""
     loss = _loss(model, view, update, model.logits_alone)
 
@@ -126,7 +168,7 @@ def _single_gradient(model: Model, view: View | None, update: Update) -> Program
     return gradient
 
 
-def _stacked_gradient(model: Model, view: View | None, update: Update) -> Program:
+def _stacked_gradient(model: Model, view: View | None, update: Update) -> Gradient:
     """All clients at once: autograd stays outside the map, which is cheaper than mapping a gradient."""
     loss = vmap(_loss(model, view, update, model.logits))
 

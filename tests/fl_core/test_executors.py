@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 import torch
 
+from fl_core import executors, programs
 from fl_core.config import FederationConfig
 from fl_core.executors import Executor, Images, LocalWork, chunk_size
 from fl_core.federation import Federation
@@ -119,6 +120,46 @@ def test_chunks_and_padding_do_not_change_the_result(work):
     torch.testing.assert_close(losses, chunked_losses, atol=1e-6, rtol=1e-5)
     varying = dataclasses.replace(local, rows_vary=True)
     torch.testing.assert_close(Executor(model, "vectorized").train(varying, images)[0], whole, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("trains", ["all", "head"])
+def test_gradients_in_pieces_move_every_coordinate_as_one_gradient_does(work, trains, monkeypatch):
+    model, images, local = work
+    active = torch.rand(7, 4, generator=torch.Generator().manual_seed(2)) < 0.7
+    both = {
+        "phases": (Phase((Update(trains=trains),)),),
+        "optimizer": Optimizer(momentum=0.9, weight_decay=0.1),
+    }
+    trained = []
+    for piece_size in (1, 10**9):
+        monkeypatch.setattr(programs, "PIECE_SIZE", piece_size)
+        for masks in ((None,), (active,)):
+            found, _ = Executor(model, "vectorized").train(dataclasses.replace(local, active=masks, **both), images)
+            trained.append(found)
+    assert torch.equal(trained[0], trained[2])
+    assert torch.equal(trained[1], trained[3])
+    assert not torch.equal(trained[0], trained[1])
+
+
+def test_pieces_are_the_tensors_and_what_a_method_adds(work):
+    model, _, local = work
+    longer = torch.cat([local.parameters, local.parameters[:, :5]], dim=1).repeat(5, 1)
+    widths = programs._widths(model, Update(), longer, apart=True)
+    assert widths == (64 * 32, 32, 32 * 10, 10, 5)
+    assert programs._widths(model, Update(), longer, apart=False) == (sum(widths),)
+    assert programs._widths(model, Update(), longer[:7], apart=True) == (sum(widths),)  # too small to be worth it
+    assert programs._widths(model, Update(trains="none"), longer, apart=True) == (0,)
+
+
+def test_images_kept_as_floats_read_as_those_converted_later(monkeypatch):
+    pixels, labels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8), torch.arange(4)
+    index = torch.tensor([[3, 0], [1, 1]])
+    early = Images(pixels, labels, 255).read(index)
+    monkeypatch.setattr(executors, "FLOAT_IMAGES", 0)
+    late = Images(pixels, labels, 255).read(index)
+    assert torch.equal(early[0], late[0])
+    assert torch.equal(early[0], pixels[index].float() / 255)
+    assert torch.equal(early[1], late[1])
 
 
 @pytest.mark.parametrize("kind", ["vectorized", "sequential"])

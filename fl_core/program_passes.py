@@ -1,0 +1,89 @@
+"""Passes over traced programs that take out work and leave every result as it is, bit for bit.
+
+On small models each operation costs more by being called than by its arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+aten = torch.ops.aten
+_FILLED = {aten.ones_like.default: 1.0, aten.zeros_like.default: 0.0, aten.new_zeros.default: 0.0}
+_SAME_IF_SHAPE = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
+
+
+def simplify(program: GraphModule) -> None:
+    """All passes, in place."""
+    for shorten in (_drop_idle, _cancel_splits, _fold_constants):
+        shorten(program)
+        program.graph.eliminate_dead_code()
+    program.recompile()
+
+
+def _calls(program: GraphModule) -> list[Node]:
+    return [node for node in program.graph.nodes if node.op == "call_function"]
+
+
+def _source(node: Node) -> Node | None:
+    """The node's first argument, where that is a tensor."""
+    return node.args[0] if node.args and isinstance(node.args[0], Node) else None
+
+
+def _drop_idle(program: GraphModule) -> None:
+    """Take out operations that return what they are given."""
+    for node in _calls(program):
+        source = _source(node)
+        if source is None:
+            continue
+        before, after = source.meta.get("tensor_meta"), node.meta.get("tensor_meta")
+        same_shape = before is not None and after is not None and before.shape == after.shape
+        idle = node.target is aten.alias.default or (node.target is aten.mul.Scalar and node.args[1] == 1)
+        if idle or (node.target in _SAME_IF_SHAPE and same_shape):
+            node.replace_all_uses_with(source)
+
+
+def _cancel_splits(program: GraphModule) -> None:
+    """Take pieces from where they are put together, where they are taken apart again."""
+    for node in _calls(program):
+        source = _source(node)
+        if node.target is not aten.split_with_sizes.default or source is None:
+            continue
+        if source.target is not aten.cat.default or source.args[1:] != node.args[2:]:
+            continue  # not along the same dimension
+        pieces: Any = source.args[0]
+        if [piece.meta["tensor_meta"].shape[-1] for piece in pieces] == node.args[1]:
+            for taken in list(node.users):
+                index: Any = taken.args[1]
+                taken.replace_all_uses_with(pieces[index])
+
+
+def _fold_constants(program: GraphModule) -> None:
+    """Compute once what depends on shapes alone: the way of the derivative from the sum of losses to each sample."""
+    if any(node.target._schema.is_mutable for node in _calls(program) if isinstance(node.target, OpOverload)):
+        return  # an operation in place could write into a constant
+    known: dict[Node, Tensor] = {}
+    for node in _calls(program):
+        operation: Any = node.target
+        if operation in _FILLED:
+            meta, device = node.meta["tensor_meta"], node.meta["val"].device
+            known[node] = torch.full(meta.shape, _FILLED[operation], dtype=meta.dtype, device=device)
+        elif node.all_input_nodes and all(one in known for one in node.all_input_nodes) and _repeats(node):
+            inputs: Any = map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = operation(*inputs[0], **inputs[1])
+    for node, value in known.items():
+        if any(user not in known for user in node.users):
+            name = f"constant_{node.name}"
+            program.register_buffer(name, value)
+            with program.graph.inserting_before(node):
+                node.replace_all_uses_with(program.graph.get_attr(name))
+
+
+def _repeats(node: Node) -> bool:
+    """Whether an operation gives the same each time."""
+    return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())
