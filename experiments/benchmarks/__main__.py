@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.environments import ROWS, step_times
 from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
@@ -46,6 +47,11 @@ def main() -> None:
     console.print(
         f"The task digits: {single:.1f} rounds/s alone, {batched:.1f} as 8 rows of one batch "
         f"({batched / single:.2f}x per environment)."
+    )
+    steps = alone(step_times)
+    console.print(
+        f"The environment of the demo, 4 rounds per step: {1000 * steps.alone:.0f} ms per step alone, "
+        f"{1000 * steps.batched:.0f} per environment as {ROWS} rows of one batch ({steps.ratio:.2f}x)."
     )
     for rate in (1.0, 0.1):
         print_round_cost(console, rate)
