@@ -44,7 +44,7 @@ _SPOTS = {"global_accuracy": "Global model", "personal_accuracy": "Personal mode
 
 def pictures(comparison: Comparison) -> tuple[Picture, ...]:
     """The figures of a report, each with the sentences that say what it shows."""
-    several = len(comparison.instances) > 1
+    several = len(comparison.played) > 1
     counted = "the paper's accounting claims" if comparison.guarantee == "as-published" else "the ledger has counted"
     found = [
         Picture(
@@ -198,7 +198,7 @@ def accuracy_figure(comparison: Comparison) -> Figure:
 def instance_figure(comparison: Comparison) -> Figure:
     """The accuracy that decides on each instance: a line of every controller's interquartile mean and interval."""
     styles = line_styles(comparison)
-    names = [one.name for one in comparison.instances]
+    names = [one.name for one in comparison.played]
     spots = np.linspace(-0.32, 0.32, len(styles)) if len(styles) > 1 else np.zeros(1)
     height = max(0.42, 0.12 * len(styles))
     with mpl.rc_context(STYLE):
@@ -272,13 +272,13 @@ def _dot(ax: Axes, place: float, scores: Scores, style: LineStyle, size: float =
 
 def _panel_instances(comparison: Comparison, each: int = 1) -> list[str | None]:
     """Instances that have a panel of their own (or so many each), or [None] where there is one panel for all."""
-    names: list[str | None] = [one.name for one in comparison.instances]
+    names: list[str | None] = [one.name for one in comparison.played]
     return names if 1 < len(names) <= MOST_PANELS // each else [None]
 
 
 def _pooled(comparison: Comparison) -> bool:
     """Whether curves are drawn over more instances than can have a panel each: bands would show their differences."""
-    return len(comparison.instances) > 1 and _panel_instances(comparison) == [None]
+    return len(comparison.played) > 1 and _panel_instances(comparison) == [None]
 
 
 def _unbroken(name: str) -> str:
@@ -294,7 +294,7 @@ def _decisions(comparison: Comparison) -> list[str]:
 def _varies(comparison: Comparison, name: str) -> bool:
     """Whether a controller changes the figure during a run; where there is one setting only, or two differ in it."""
     series = [episode.series(name)[1] for one in comparison.controllers for episode in one.episodes]
-    if len(comparison.instances) <= 1:
+    if len(comparison.played) <= 1:
         series = [list(itertools.chain.from_iterable(series))]
     finite = [[value for value in values if math.isfinite(value)] for values in series]
     return any(values and not math.isclose(min(values), max(values), rel_tol=1e-3) for values in finite)

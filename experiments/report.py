@@ -65,7 +65,7 @@ def contents(comparison: Comparison, baseline_name: str | None = None) -> list[S
     sections = [Section("Verdict", tuple(verdict_parts(comparison, baseline.name))), accuracy_section(rows)]
     if len(rows) > 1:
         sections.append(difference_section(rows, baseline.label))
-    if len(comparison.instances) > 1:
+    if len(comparison.played) > 1:
         sections.append(instance_section(comparison, rows))
     if rows[0].hindsight_regret or rows[0].tuned_regret:
         sections.append(regret_section(comparison, rows))

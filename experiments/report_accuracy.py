@@ -31,7 +31,7 @@ def difference_section(rows: Sequence[Row], baseline: str) -> Section:
 def instance_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
     """The accuracy on each instance."""
     which = JUDGED_BY[comparison.judged_by]
-    seeds = len(comparison.controllers[0].by_pair()) // len(comparison.instances)
+    seeds = len(comparison.controllers[0].by_pair()) // len(comparison.played)
     text = (
         f"Final {which} accuracy in %, interquartile mean [95 % interval], in each setting by itself, on {seeds} "
         f"seed{'s' * (seeds > 1)} of its own."
@@ -110,7 +110,7 @@ def _improvement_text(row: Row) -> str:
 def _instance_table(comparison: Comparison, rows: Sequence[Row]) -> Table:
     scores = [Scores.of(controller, comparison.judged_by) for controller in comparison.controllers]
     lines = []
-    for instance in comparison.instances:
+    for instance in comparison.played:
         here = [one.on(instance.name) for one in scores]
         lines.append((instance.name, *(estimate_text(estimate(one), len(one.pairs) > 1) for one in here)))
     return Table(("Instance", *(name_cell(row) for row in rows)), tuple(lines))

@@ -303,6 +303,12 @@ class Comparison:
         """Instance -> its ε target."""
         return {one.name: one.epsilon for one in self.instances} or {"": self.epsilon}
 
+    @property
+    def played(self) -> tuple[Instance, ...]:
+        """The instances on which there are runs."""
+        names = {episode.instance for controller in self.controllers for episode in controller.episodes}
+        return tuple(one for one in self.instances if one.name in names)
+
     def controller(self, name: str) -> ControllerResult:
         """The result of the controller with that name; `InputError` if there is none."""
         for controller in self.controllers:

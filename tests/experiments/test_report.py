@@ -308,6 +308,61 @@ def test_instances_regret_and_costs_are_in_both_reports() -> None:
     assert "Each instance" not in plain
 
 
+def many_targets(count: int, ledger: float = 1.0, pld: float = 1.0) -> Comparison:
+    """Two controllers on so many instances, whose runs spend these shares of their own ε."""
+    instances = tuple(Instance(f"epsilon {i + 1}", i + 1.0, {"epsilon": i + 1.0}) for i in range(count))
+
+    def played(name: str) -> ControllerResult:
+        episodes = tuple(
+            make_episode(i, 0.5, instance=one.name, epsilon_spent=ledger * one.epsilon, epsilon_pld=pld * one.epsilon)
+            for i, one in enumerate(instances)
+        )
+        return make_controller(name, [], episodes=episodes)
+
+    return make_comparison(played("best-fixed"), played("aqc"), instances=instances)
+
+
+def test_a_few_targets_have_a_line_each_and_many_share_one() -> None:
+    def privacy(comparison: Comparison) -> list[str]:
+        text = markdown(comparison, contents(comparison)).partition("## Privacy")[2].partition("## Cost")[0]
+        return [" ".join(line.split()) for line in text.splitlines() if line.startswith("|")][2:]
+
+    assert privacy(many_targets(2)) == [
+        f"| {name} | public | {target} | {target} | {target} | {target} |"
+        for name in ("best fixed", "aqc")
+        for target in (1, 2)
+    ]
+    assert privacy(many_targets(12, 0.995, 0.99)) == [
+        f"| {name} | public | 1 to 12 (12 values) | 99.5 % | 99 % |" for name in ("best fixed", "aqc")
+    ]
+    assert "100 % of it" in markdown(many_targets(12), contents(many_targets(12)))
+    assert max(map(len, printed(many_targets(12)).splitlines())) <= 100
+
+
+def test_instances_that_nobody_played_are_left_out() -> None:
+    comparison = many_targets(3)
+    more = replace(comparison, instances=(*comparison.instances, Instance("epsilon 99", 99.0, {})))
+    text = markdown(more, contents(more))
+    assert "| epsilon 3 " in text
+    assert "| epsilon 99" not in text
+
+
+def test_costs_that_are_unknown_or_endless_are_explained() -> None:
+    unknown = make_controller("best-fixed", [0.5, 0.5], search_rounds=8)
+    bare = make_controller("ppo", [0.5, 0.5], training_rounds=8, releases=(Releases(8, 4, math.inf, 0.0, 1.0),))
+    mixed = make_controller(
+        "tuned", [0.5, 0.5], search_rounds=8, releases=(Releases(4, 4, 3.0, 9.0, 1.0), Releases(4, 4, 12.0, 4.0, 1.0))
+    )
+    comparison = make_comparison(unknown, bare, mixed, make_controller("aqc", [0.5, 0.5]))
+    text = markdown(comparison, contents(comparison)).partition("## Cost")[2]
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.startswith("|")][2:5]
+    assert lines[0].startswith("| best fixed | 0 | 8 | – | – | – |")
+    assert lines[1].startswith("| ppo | 8 | 0 | 2 | ∞ | ∞ |")
+    assert lines[2].startswith("| tuned | 0 | 8 | 2 | 3 to 12 | ")
+    assert "best fixed: the noise of these rounds is not known here, so their ε cannot be told." in text
+    assert "ppo: some of these rounds had no noise, so no finite ε holds for them." in text
+
+
 def test_csv_has_the_difference_to_the_baseline_and_the_runs_of_hindsight() -> None:
     learned = make_controller(
         "ppo",

@@ -274,6 +274,26 @@ def test_profiles_are_scipys_empirical_survival_function(
     assert (found.high <= 1 + 1e-12).all()
 
 
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_any_interquartile_mean_is_scipys_and_lies_within_the_middle(values: list[float]) -> None:
+    found = float(interquartile_mean(values))
+    assert found == pytest.approx(float(scipy.stats.trim_mean(values, 0.25)), abs=1e-9)
+    cut = len(values) // 4
+    kept = sorted(values)[cut : len(values) - cut]
+    assert kept[0] - 1e-9 <= found <= kept[-1] + 1e-9
+
+
+def test_groups_without_scores_are_refused_and_groups_of_one_stand_for_themselves() -> None:
+    scores = crossed([[0.2, 0.4, 0.9]], [2, 1])
+    with pytest.raises(InputError, match="at least one pair"):
+        scores.on("instance 2")
+    alone = scores.on("instance 1")
+    assert estimate(alone).interval == (0.9, 0.9)
+    assert probability_of_improvement(alone, alone).value == 0.5
+    assert performance_profile(alone, [0.8, 0.9]).shares.tolist() == [1.0, 0.0]
+
+
 def test_the_band_of_a_profile_is_the_interval_of_a_share() -> None:
     values = table(3, 12, seed=4)
     band = performance_profile(crossed(values, [12]), [0.5])

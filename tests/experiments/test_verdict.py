@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from experiments.resampling import MINIMUM_PAIRS, Difference, Interval
 from experiments.verdict import ENOUGH_TRAININGS, verdict
-from experiments.words import percent, points
+from experiments.words import epsilons_text, percent, points, share_text, target_share
 from tests.experiments.test_results import make_comparison, make_controller, make_episode
 from tests.experiments.test_statistics import on_instances, played, spent, table
 
@@ -35,6 +37,20 @@ def test_verdict_says_whether_learning_beats_the_baseline(shift: list[float], wo
     assert words in text
     assert "Rounds spent beforehand: best fixed (320 for search), ppo (6,400 for training)." in text
     assert "\n" not in text
+
+
+def test_controllers_without_rounds_beforehand_are_named_only_where_there_are_some() -> None:
+    searched = make_controller("best-fixed", BASE, search_rounds=320)
+    assert "(320 for search); none for the others." in verdict(make_comparison(searched, make_controller("aqc", BASE)))
+    assert "(320 for search)." in verdict(make_comparison(searched))
+    assert "beforehand" not in verdict(make_comparison(make_controller("aqc", BASE)))
+
+
+def test_what_was_spent_is_told_by_target_or_as_shares() -> None:
+    assert epsilons_text([(4.0, 3.9), (8.0, 8.0)]) == "3.9, 8"
+    assert epsilons_text([(float(i), 0.99 * i) for i in range(1, 6)]) == "99 % of it"
+    assert share_text([1.0, 0.9949]) == "99.5 to 100 %"
+    assert target_share(math.inf, math.inf) == 1.0
 
 
 def test_verdict_names_the_best_and_those_it_cannot_be_told_from() -> None:
