@@ -200,7 +200,9 @@ def instance_figure(comparison: Comparison) -> Figure:
     styles = line_styles(comparison)
     names = [one.name for one in comparison.played]
     spots = np.linspace(-0.32, 0.32, len(styles)) if len(styles) > 1 else np.zeros(1)
-    height = max(0.42, 0.12 * len(styles))
+    labels = [wrapped(_unbroken(name), 36, lines=5) for name in names]
+    lines = max(label.count("\n") + 1 for label in labels)
+    height = max(0.42, 0.12 * len(styles), 0.16 * lines + 0.1)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 1.8 + height * len(names)), layout="constrained")
         FigureCanvasAgg(figure)
@@ -212,7 +214,7 @@ def instance_figure(comparison: Comparison) -> Figure:
         for place in range(1, len(names)):
             ax.axhline(place - 0.5, color="#e4e4e4", linewidth=0.8)
         _accuracy_axis(ax, f"final test accuracy of the {_judged(comparison)} (%)")
-        ax.set_yticks(range(len(names)), [wrapped(_unbroken(name), 28) for name in names])
+        ax.set_yticks(range(len(names)), labels, fontsize=11 if lines == 1 else 9.5)
         ax.set_ylim(len(names) - 0.5, -0.5)
         return legend(figure, ax, comparison, markers=True)
 

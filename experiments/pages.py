@@ -120,13 +120,15 @@ th:first-child { position: sticky; left: 0; background: #fff; text-align: left; 
 tbody th { font-weight: 600; min-width: 10rem; max-width: 18rem; white-space: normal; }
 .text { text-align: left; white-space: normal; min-width: 8rem; }
 .text.long { min-width: 18rem; }
+tbody th.long { min-width: 16rem; max-width: 24rem; }
 .figures { columns: 30rem 2; column-gap: 1.5rem; }
 figure { margin: 0 0 1.5rem; break-inside: avoid; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--soft); font-size: .9rem; }
 pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { th, td { padding: .35rem .5rem; }
-  table { font-size: .85rem; } tbody th { max-width: 8.5rem; min-width: 6.5rem; } }
+  table { font-size: .85rem; } tbody th { max-width: 8.5rem; min-width: 6.5rem; }
+  th.long:first-child { position: static; min-width: 13rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; }
   table, figcaption { font-size: 8.5pt; } th, td { padding: .3rem .5rem; }
   .scroll { overflow: visible; } h2 { break-after: avoid; } tr { break-inside: avoid; }
@@ -188,7 +190,7 @@ _LONG = 40
 
 def _mark(block: Table, column: int) -> str:
     """The class of a column's cells."""
-    if not column or not block.is_text(column):
-        return ""
-    longest = max((len(line[column]) for line in block.rows), default=0)
-    return ' class="text long"' if longest > _LONG else ' class="text"'
+    names = ["text"] if column and block.is_text(column) else []
+    if block.is_text(column) and max((len(line[column]) for line in block.rows), default=0) > _LONG:
+        names.append("long")
+    return f' class="{" ".join(names)}"' if names else ""

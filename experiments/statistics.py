@@ -231,13 +231,17 @@ def _comparable(comparison: Comparison, controllers: Sequence[ControllerResult])
 def regrets(
     comparison: Comparison, controller: ControllerResult, others: Sequence[ControllerResult]
 ) -> tuple[Regret, ...]:
-    """How far a controller is behind the best of the others, chosen for each instance; the first of several equals."""
+    """How far a controller is behind the best of the others, chosen for each instance; the first of several equals.
+
+    In the comparison's order of the instances.
+    """
     if not others:
         return ()
     figure, found = comparison.judged_by, []
     own = Scores.of(controller, figure)
     tables = [(other.label, Scores.of(other, figure)) for other in others]
-    for instance in dict.fromkeys(name for name, _ in own.pairs):
+    met = {name for name, _ in own.pairs}
+    for instance in (name for name in comparison.targets if name in met):
         label, best = max(tables, key=lambda table: float(table[1].on(instance).values.mean()))
         found.append(Regret(instance, label, paired_difference(best.on(instance), own.on(instance))))
     return tuple(found)

@@ -215,7 +215,7 @@ def test_budgets_and_decisions_of_different_instances_have_panels_of_their_own()
 
 def on_many_instances(count: int) -> Comparison:
     """Two controllers on so many instances, each with a budget of its own."""
-    names = [f"epsilon {i + 1}, learning rate 0.31, update scale {i}.5" for i in range(count)]
+    names = [f"{i}: epsilon {i + 1}, learning rate 0.31, partition shards(2), update scale {i}.5" for i in range(count)]
     instances = tuple(Instance(name, i + 1.0, {"epsilon": i + 1.0}) for i, name in enumerate(names))
 
     def played(label: str, shift: float) -> ControllerResult:
@@ -258,7 +258,7 @@ def test_many_budgets_are_drawn_as_shares_of_their_targets() -> None:
 
 def test_bands_do_not_mix_many_instances_with_seeds() -> None:
     few, many = (drawn(figures.learning_figure(on_many_instances(count))) for count in (2, 12))
-    assert [ax.get_title(loc="left").rpartition(": ")[0] for ax in few.axes] == ["Accuracy of the global model"] * 2
+    assert [ax.get_title(loc="left").partition(": ")[0] for ax in few.axes] == ["Accuracy of the global model"] * 2
     assert len(many.axes) == 2
     assert not any(ax.collections for ax in many.axes)
 

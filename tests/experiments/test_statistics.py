@@ -196,6 +196,15 @@ def test_regret_needs_others_that_kept_to_their_epsilon() -> None:
     assert regrets(make_comparison(plain), plain, ()) == ()
 
 
+def test_regrets_are_in_the_order_of_the_instances() -> None:
+    """Which is not that of their names: 10 comes after 9."""
+    instances = tuple(Instance(f"{i}: epsilon 8", 8.0, {}) for i in range(1, 12))
+    episodes = tuple(make_episode(i, 0.05 * i, instance=one.name) for i, one in enumerate(instances))
+    searched = make_controller("best-fixed", [], episodes=episodes, search_rounds=1)
+    [row] = summarise(make_comparison(searched, instances=instances))
+    assert [one.instance for one in row.tuned_regret] == [one.name for one in instances]
+
+
 def test_equal_bests_are_named_by_the_first() -> None:
     equal = [make_controller(name, [0.6, 0.4], search_rounds=1) for name in ("linear-decay", "best-fixed")]
     assert summarise(make_comparison(*equal))[1].tuned_regret[0].best == "linear decay"
