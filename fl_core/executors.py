@@ -9,7 +9,6 @@ that convolutions of one client like, and wins on larger ones. They agree to flo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +18,7 @@ from torch.nn import functional
 
 from fl_core.errors import unknown_name
 from fl_core.models import Model
-from fl_core.optimizers import Optimizer, OptimizerState
+from fl_core.optimizers import Optimizer, PieceOptimizer
 from fl_core.programs import Program, find_program, stretch
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.recipe import View
@@ -250,7 +249,7 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
     for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
         programs: list[Program] = []
-        movers: list[_Mover] = []
+        movers: list[PieceOptimizer] = []
         context = {name: value for name, value in work.context.items() if name != "teacher"}
         if "start" in context:  # an earlier phase's change is not this one's
             context["start"] = parameters.clone()
@@ -264,11 +263,12 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
                 sample = (parameters, inputs, labels, context)
                 apart = work.optimizer.name == "sgd"
                 programs = [find_program(model, work.view, update, *sample, apart) for update in phase.updates]
+                masks = [
+                    _step_mask(update, stretch(model, update, parameters), work.context) for update in phase.updates
+                ]
                 movers = [
-                    _Mover(
-                        parameters, work, program, _step_mask(update, stretch(model, update, parameters), work.context)
-                    )
-                    for program, update in zip(programs, phase.updates, strict=True)
+                    PieceOptimizer(work.optimizer, parameters, program.spans, mask)
+                    for program, mask in zip(programs, masks, strict=True)
                 ]
             for program, mover in zip(programs, movers, strict=True):
                 gradient, loss = program.run(parameters, inputs, labels, context)
@@ -278,39 +278,6 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
             share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
             losses, weights = losses + share * loss, weights + share
     return parameters, losses / weights.clamp_min(1)
-
-
-class _Mover:
-    """Moves the stretch that an update trains, by the pieces in which its program gives the gradient."""
-
-    def __init__(self, parameters: Tensor, work: LocalWork, program: Program, mask: Tensor | None):
-        """Begin a phase.
-
-        Args:
-            parameters: what moves, in place `[n, size]`.
-            work: whose optimizer it is.
-            program: gives the gradients.
-            mask: 1 on the coordinates that move `[n, stretch]`, or None for all.
-        """
-        spans, first = program.spans, program.spans[0].start
-        self._places = [parameters[:, span] for span in spans]
-        self._states = [OptimizerState(work.optimizer) for _ in spans]
-        self._masks = [None if mask is None else mask[:, span.start - first : span.stop - first] for span in spans]
-
-    def apply_(self, gradient: Sequence[Tensor], rate: Tensor, works: Tensor | None) -> None:
-        """One step of the clients that still work `[n]` (bool; None: all).
-
-        Args:
-            gradient: in pieces `[n, piece]`.
-            rate: `[n, 1]`.
-            works: which clients move.
-        """
-        for place, state, mask, piece in zip(self._places, self._states, self._masks, gradient, strict=True):
-            if works is None:
-                state.apply_(place, piece, rate, mask)
-            else:
-                moved = state.apply_(place.clone(), piece, rate, mask)
-                place.copy_(torch.where(works.unsqueeze(-1), moved, place))
 
 
 def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:

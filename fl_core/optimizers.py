@@ -6,6 +6,7 @@ same defaults) on tensors `[clients, size]`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -89,3 +90,39 @@ class OptimizerState:
         first = self._first / (1 - beta1**self._step)
         root = (self._second / (1 - beta2**self._step)).sqrt_()
         return first / root.add_(self._settings.adam_epsilon)
+
+
+class PieceOptimizer:
+    """Moves a stretch of stacked vectors by a gradient that comes in pieces, each with moving averages of its own.
+
+    The rules above treat every coordinate by itself, so pieces change nothing.
+    """
+
+    def __init__(self, settings: Optimizer, vectors: Tensor, spans: Sequence[slice], mask: Tensor | None = None):
+        """Begin a local phase.
+
+        Args:
+            settings: of the optimizer.
+            vectors: what moves, in place `[clients, size]`.
+            spans: the stretch of the vectors that each piece is for, one behind the other.
+            mask: 1 on the coordinates that move `[clients, stretch]`; None for all.
+        """
+        first = spans[0].start
+        self._places = [vectors[:, span] for span in spans]
+        self._states = [OptimizerState(settings) for _ in spans]
+        self._masks = [None if mask is None else mask[:, span.start - first : span.stop - first] for span in spans]
+
+    def apply_(self, gradient: Sequence[Tensor], learning_rate: Tensor, works: Tensor | None = None) -> None:
+        """Move the clients that still work by one step.
+
+        Args:
+            gradient: in pieces `[clients, piece]`.
+            learning_rate: `[clients, 1]`.
+            works: who moves `[clients]` (bool); None for all.
+        """
+        for place, state, mask, piece in zip(self._places, self._states, self._masks, gradient, strict=True):
+            if works is None:
+                state.apply_(place, piece, learning_rate, mask)
+            else:
+                moved = state.apply_(place.clone(), piece, learning_rate, mask)
+                place.copy_(torch.where(works.unsqueeze(-1), moved, place))
