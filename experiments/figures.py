@@ -107,7 +107,7 @@ def control_figure(comparison: Comparison) -> Figure:
 def learning_figure(comparison: Comparison) -> Figure:
     """Accuracy over the rounds: of the global and of the personal models, or on each of a few instances."""
     instances = _panel_instances(comparison)
-    shown: list[tuple[str, str | None]] = [("global_accuracy", None), ("personal_accuracy", None)]
+    shown: list[tuple[str, str | None]] = [(name, None) for name in _measured(comparison)]
     if instances != [None]:
         shown = [(comparison.judged_by, instance) for instance in instances]
     titles = {
@@ -180,15 +180,16 @@ def accuracy_figure(comparison: Comparison) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 1.5 + 0.45 * count), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(1, 2, sharey=True)
-        for ax, (name, title) in zip(axes, _SPOTS.items(), strict=True):
+        names = _measured(comparison)
+        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for ax, name in zip(axes, names, strict=True):
             for place, controller in enumerate(comparison.controllers):
                 style = styles[controller.name]
                 scores = Scores.of(controller, name)
                 dots = 100 * scores.flat
                 ax.plot(dots, [place] * len(dots), ".", color=style.colour, alpha=0.25, markeredgewidth=0)
                 _dot(ax, place, scores, style)
-            ax.set_title(title)
+            ax.set_title(_SPOTS[name])
             _accuracy_axis(ax)
         axes[0].set_yticks(range(count), labels)
         axes[0].set_ylim(count - 0.5, -0.5)  # the first controller on top
@@ -250,6 +251,11 @@ def profile_figure(comparison: Comparison) -> Figure:
         ax.set_ylabel("share of runs (%)")
         ax.set_ylim(-3, 103)
         return legend(figure, ax, comparison)
+
+
+def _measured(comparison: Comparison) -> list[str]:
+    """Accuracies that mean something: not the server's where part of the model stays on the clients."""
+    return [name for name in _SPOTS if name in (comparison.judged_by, "personal_accuracy")]
 
 
 def _judged(comparison: Comparison) -> str:

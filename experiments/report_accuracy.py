@@ -16,6 +16,10 @@ def accuracy_section(rows: Sequence[Row]) -> Section:
     """Final accuracies, and what is to be said about controllers that did not spend exactly the target."""
     interval = " [95 % interval]" if rows[0].pairs > 1 else "; one seed has no interval"
     words = f"Interquartile mean over runs{interval}."
+    if rows[0].judged_by != "global_accuracy":
+        words += (
+            " Part of the model stays on the clients, so there is no global model to test: the personal ones decide."
+        )
     return Section("Final accuracy", (words, _accuracy_table(rows), *_budget_flags(rows)))
 
 

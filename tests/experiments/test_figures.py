@@ -87,6 +87,13 @@ def test_the_overview_shows_clip_norms_and_the_accuracy_that_decides() -> None:
     assert image_size(drawing.figure_png(figure, dpi=50))[0] == 512
 
 
+def test_where_part_of_the_model_stays_on_the_clients_only_personal_models_are_drawn() -> None:
+    comparison = replace(two(), judged_by="personal_accuracy")
+    [final], [learning] = figures.accuracy_figure(comparison).axes, figures.learning_figure(comparison).axes
+    assert "Personal models" in final.get_title(loc="left") + final.get_title()
+    assert "personal models" in learning.get_title(loc="left") + learning.get_title()
+
+
 def test_styles_differ_for_many_controllers() -> None:
     many = make_comparison(*(make_controller(f"c{i}", [0.5]) for i in range(28)))
     styles = drawing.line_styles(many)

@@ -339,6 +339,13 @@ def test_a_few_targets_have_a_line_each_and_many_share_one() -> None:
     assert max(map(len, printed(many_targets(12)).splitlines())) <= 100
 
 
+def test_a_missing_global_model_is_explained() -> None:
+    personal = replace(six(), judged_by="personal_accuracy")
+    words = "Part of the model stays on the clients, so there is no global model to test"
+    assert words in markdown(personal, contents(personal))
+    assert words not in markdown(six(), contents(six()))
+
+
 def test_instances_that_nobody_played_are_left_out() -> None:
     comparison = many_targets(3)
     more = replace(comparison, instances=(*comparison.instances, Instance("epsilon 99", 99.0, {})))
