@@ -17,7 +17,7 @@ from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_ten
 from fl_core.errors import InputError, require
 from fl_core.files import write_json
 
-FORMAT = 2
+FORMAT = 3
 CHECKPOINT = "checkpoint.json"
 _BEST, _LEARNER = "best/", "learner/"
 
@@ -30,6 +30,7 @@ class Progress:
         update: updates done.
         decisions: decisions taken, over all environments.
         cost: federated rounds taken.
+        released: the same, with every run counted as a whole one: one that ends early may have spent all its budget.
         best_score: highest validation accuracy so far.
         best_update: updates that the policy with it had seen; 0 is the untrained policy.
         reward_statistics: by which rewards are normalised.
@@ -42,6 +43,7 @@ class Progress:
     update: int = 0
     decisions: int = 0
     cost: Cost = field(default_factory=Cost)
+    released: Cost = field(default_factory=Cost)
     best_score: float = -1.0
     best_update: int = 0
     reward_statistics: dict[str, float] = field(default_factory=dict)
@@ -70,7 +72,7 @@ def save_checkpoint(
     tensors = {f"{_LEARNER}{key}": value for key, value in learner.items()}
     tensors |= {f"{_BEST}{key}": value for key, value in best.items()}
     checksum = write_tensors(folder / name, tensors)
-    state = vars(progress) | {"cost": vars(progress.cost)}
+    state = vars(progress) | {"cost": vars(progress.cost), "released": vars(progress.released)}
     record = {"about": dict(about), "progress": state, "weights": name, "weights_sha256": checksum}
     write_json(folder / CHECKPOINT, sealed(record, FORMAT))
     for old in folder.glob("checkpoint-*.safetensors"):
@@ -101,7 +103,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     record = read_sealed(path, FORMAT)
     try:
         state = dict(record["progress"])
-        progress = Progress(**state | {"cost": Cost(**state["cost"])})
+        costs = {name: Cost(**state[name]) for name in ("cost", "released")}
+        progress = Progress(**state | costs)
         about, name, checksum = dict(record["about"]), str(record["weights"]), str(record["weights_sha256"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The file '{path}' describes no training; start it anew.") from error

@@ -100,6 +100,7 @@ class EpisodeRecorder(BaseCallback):
 
     Attributes:
         rounds: federated rounds that they took.
+        begun: how many there were, those included that the recording ended amid.
         rewards: of the episodes that ended, per row.
     """
 
@@ -107,17 +108,18 @@ class EpisodeRecorder(BaseCallback):
         super().__init__()
         self._bar = bar
         self._at: list[int] = []
-        self.rounds = 0
+        self.rounds = self.begun = 0
         self.rewards: list[list[float]] = []
 
     def start(self, rows: int) -> None:
         """Forget what was recorded; every row is about to begin an episode."""
-        self._at, self.rounds = [0] * rows, 0
+        self._at, self.rounds, self.begun = [0] * rows, 0, 0
         self.rewards = [[] for _ in range(rows)]
 
     def _on_step(self) -> bool:
         before = self.rounds
         for row, (info, done) in enumerate(zip(self.locals["infos"], self.locals["dones"], strict=True)):
+            self.begun += self._at[row] == 0
             self.rounds += info["round"] - self._at[row]
             self._at[row] = 0 if done else info["round"]
             if done:

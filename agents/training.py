@@ -243,6 +243,7 @@ class _Training:
 
     def _count_references(self, runs: int, bar: Bar) -> None:
         self.progress.cost.reference += runs * self.rounds
+        self.progress.released.reference += runs * self.rounds
         bar.advance(runs * self.rounds)
 
     def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
@@ -266,6 +267,7 @@ class _Training:
         state.gradient_updates = int(model._n_updates)
         state.played.append(instances)
         state.cost.training += recorder.rounds
+        state.released.training += recorder.begun * self.rounds
         rewards = [float(np.mean(own)) for own in recorder.rewards]
         if not CURRICULA[config.curriculum].measured:
             state.scores |= mean_by_instance(instances, rewards)
@@ -286,6 +288,7 @@ class _Training:
         if is_validated(config, state.update, self.updates):
             score, rounds = self.validation.score(model.policy, bar.advance)
             state.cost.validation += rounds
+            state.released.validation += len(self.validation.seeds) * self.rounds
             if score > state.best_score:
                 state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
             bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
@@ -321,6 +324,7 @@ class _Training:
             "decisions": state.decisions,
             "episodes": state.update * config.environments,
             "cost": vars(state.cost),
+            "released": vars(state.released),
             "best_update": state.best_update,
             "validation_accuracy": state.best_score,
             "initial_validation_accuracy": state.history[0]["validation_accuracy"],

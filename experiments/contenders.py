@@ -241,15 +241,17 @@ def _learned(spec: str, settings: Settings) -> Contender:
 def _released(trained: Sequence[LearnedController]) -> tuple[Releases, ...]:
     """What all the trainings released, in the settings that they were trained in; () where these are not to be had.
 
-    How often a training met each of its instances is not kept, so they count evenly.
+    How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts as a
+    whole one, for its controller may have spent all the budget by then.
     """
     total: Counter[int] = Counter()
     for one in trained:
         about = one.blueprint.training
         validation, played = about.get("validation_instances", []), about.get("train_instances", [])
-        validated = about["cost"].get("validation", 0)
+        released = about.get("released", about["cost"])
+        validated = released.get("validation", 0)
         total.update(spread_evenly(validated, validation or played or [0]))
-        total.update(spread_evenly(one.training_rounds - validated, played or validation or [0]))
+        total.update(spread_evenly(sum(released.values()) - validated, played or validation or [0]))
     try:
         return releases_in(trained[0].blueprint.settings, total)
     except InputError:

@@ -16,9 +16,11 @@ from agents.checkpoint import load_checkpoint
 from agents.validation import Validation
 from envs import EnvCore, make_core
 from envs.instances import instance_seeds
+from experiments.contenders import _released
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
 from fl_core.federation import Federation
+from fl_core.privacy.curves import gdp_mu
 from tests.agents.conftest import SHORT, TINY
 
 
@@ -67,6 +69,29 @@ def test_a_training_over_generated_instances_sees_their_contexts_and_resumes(tmp
     whole.controller.check(make_core(1, **drawn))
     with pytest.raises(InputError, match="context_learning_rate"):
         whole.controller.check(make_core(1, **(drawn | {"context": "hidden"})))
+
+
+def test_runs_that_end_early_count_as_whole_ones_of_what_is_released(trained: TrainingResult, tmp_path: Path) -> None:
+    assert trained.controller.blueprint.training["released"] == vars(trained.cost)
+    spent = 0.0
+    plain = Federation.run_round
+
+    def counted(self: Federation, *args: Any, **kwargs: Any) -> Any:
+        nonlocal spent
+        before = [book.budget.epsilon_spent() for book in self.charging.books]
+        report = plain(self, *args, **kwargs)
+        after = [book.budget.epsilon_spent() for book in self.charging.books]
+        spent += sum(gdp_mu(one, 1e-5) ** 2 for one in after) - sum(gdp_mu(one, 1e-5) ** 2 for one in before if one)
+        return report
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Federation, "run_round", counted)
+        result = train({**TINY, "knobs": "budget_pace"}, dataclasses.replace(SHORT, log_std_init=2.0), tmp_path / "run")
+    released = result.controller.blueprint.training["released"]
+    assert result.cost.training < released["training"], "at this exploration some runs spend all at once"
+    [counts] = _released([result.controller])
+    assert counts.rounds == sum(released.values())
+    assert counts.rounds / counts.noise_multiplier**2 >= spent * (1 - 1e-6)
 
 
 def test_best_controller_reaches_the_reported_score(trained: TrainingResult) -> None:
