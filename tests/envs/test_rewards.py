@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from envs import DPilotEnv, DPilotVecEnv
+from envs.fleet import Fleet
 from envs.rewards import DIVERGENCE_PENALTY, REWARDS
 from fl_core.rounds import RoundReport
 from tests.envs.conftest import TINY, make_env, play, random_actions
@@ -51,6 +52,27 @@ def test_advantage_charges_accounted_signals_to_the_controller() -> None:
     for one in (env, plain):
         play(one, default)
     assert env.core._reference == pytest.approx(plain.core._reference)
+
+
+def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_measured_against(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, rounds = Fleet.run_round, []
+
+    def counted(*arguments: Any) -> RoundReport:
+        rounds.append(arguments)
+        assert len(rounds) < 40, "the reference run never ends"
+        return real(*arguments)
+
+    env = make_env(reward="advantage", set="mechanism.budget=printed", rounds=12)
+    monkeypatch.setattr(Fleet, "run_round", counted)
+    env.reset(seed=3)
+    assert len(rounds) == 11  # the tenth takes all that is left
+    default = env.knobs[0].encode(env.knobs[0].default)
+    monkeypatch.undo()
+    steps = play(env, np.full((12, 1), default), seed=3)
+    assert len(steps) == 1 + 11
+    assert steps[-1][1] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_accuracy_gain_telescopes() -> None:
