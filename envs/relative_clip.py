@@ -37,9 +37,9 @@ class ClipReference:
 
         g = V/(V + v),  P ← P + g·(p − P) within [P/4, 4P],  V ← (1 − g)·V + DRIFT·P²,
 
-    from P = (AGREEMENT·C₀)², V = P², with C₀ the task's default clip norm. The scale is u = √P/AGREEMENT. Where noise
-    hides the updates, g is small and u stays; with many clients or much budget it follows within a few rounds. All
-    that enters is released or planned, so u costs no privacy.
+    from P = (AGREEMENT·C₀)², V = P², with C₀ the task's default clip norm. The scale is u = √P/AGREEMENT, kept within
+    the clip norms that it may lead to. Where noise hides the updates, g is small and u stays; with many clients or much
+    budget it follows within a few rounds. All that enters is released or planned, so u costs no privacy.
 
     Attributes:
         last: C of the last decision `[runs]`; the task's default before the first.
@@ -58,6 +58,12 @@ class ClipReference:
     def range(self) -> tuple[float, float]:
         """Lowest and highest clip norm of the task."""
         return self._task.clip_range
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """Lowest and highest clip norm that the scale leads to."""
+        low, high = self.range
+        return low / BEYOND, high * BEYOND
 
     @property
     def scale(self) -> FloatArray:
@@ -96,6 +102,7 @@ class ClipReference:
         gain = self._variance / (self._variance + spread)
         power = self._power + gain * (seen - self._power)
         power = np.clip(power, self._power / LARGEST_STEP, self._power * LARGEST_STEP)
+        power = np.clip(power, *((AGREEMENT * clip) ** 2 for clip in self.reach))  # at 0 it would never move again
         variance = (1 - gain) * self._variance + DRIFT * power**2
         self._power = np.where(known, power, self._power)
         self._variance = np.where(known, variance, self._variance)
@@ -131,8 +138,7 @@ def _changed(reference: ClipReference, factor: FloatArray) -> FloatArray:
 
 
 def _scaled(reference: ClipReference, factor: FloatArray) -> FloatArray:
-    low, high = reference.range
-    return np.clip(reference.scale * factor, low / BEYOND, high * BEYOND)
+    return np.clip(reference.scale * factor, *reference.reach)
 
 
 RELATIVE_KNOBS: dict[str, RelativeKnob] = {

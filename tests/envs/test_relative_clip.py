@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs import EnvCore, make_core
-from envs.relative_clip import ClipReference
+from envs.relative_clip import AGREEMENT, BEYOND, ClipReference
 from envs.tasks import find_task
 from fl_core.config import RunSettings
 from fl_core.errors import InputError
@@ -98,6 +98,22 @@ def test_without_noise_the_scale_follows_at_once() -> None:
     for before, after in itertools.pairwise(steps):
         bounded = np.clip(4 * before["release_norm"], before["clip_norm"] / 2, before["clip_norm"] * 2)
         assert after["clip_norm"] == pytest.approx(float(bounded), rel=1e-4)
+
+
+@pytest.mark.parametrize(("released", "bound"), [(0.0, 0.1 / BEYOND), (1e30, 8.0 * BEYOND), (math.nan, 1.0)])
+def test_releases_of_any_length_leave_a_scale_that_can_move_again(released: float, bound: float) -> None:
+    reference = ClipReference(find_task("digits"), 1)
+
+    def observe(norm: float) -> None:
+        figures = {"release_norm": np.array([norm]), "release_noise": np.zeros(1)}
+        reference.observe(RoundReport(figures, np.ones(1, dtype=bool), np.zeros(1, dtype=bool)))
+
+    for _ in range(600):
+        observe(released)
+    assert reference.scale == pytest.approx(bound)
+    for _ in range(40):
+        observe(AGREEMENT * 3.0)
+    assert reference.scale == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("knob", ["clip_change", "clip_scale"])
