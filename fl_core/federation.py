@@ -124,6 +124,11 @@ class Federation:
         config = self.config
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
         config.check_epsilon(epsilon)
+        require(
+            math.isfinite(epsilon) or not config.client_budgets,
+            f"epsilon is {epsilon}, but clients have budgets of their own, client_epsilon '{config.client_epsilon}', "
+            "and need a finite one.",
+        )
         if math.isinf(config.epsilon) and math.isfinite(epsilon):
             config.warn_of_delta()  # the configuration itself promised nothing and so was not warned of
         return Charging.prepare(config, self.recipe, epsilon), self._client_index(settings)

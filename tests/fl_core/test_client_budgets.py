@@ -173,6 +173,12 @@ def test_a_run_with_another_budget_scales_its_clients_budgets():
     assert [one.epsilon for one in federation.charging.books[0].clients] == [1.0, 4.0]
 
 
+def test_a_run_without_a_budget_is_refused_where_clients_have_their_own():
+    federation = Federation(config())
+    with pytest.raises(InputError, match=r"epsilon is inf, but clients have budgets of their own, client_epsilon"):
+        federation.start([0], [RunSettings(seed=0, epsilon=math.inf)])
+
+
 @pytest.mark.parametrize("method", [name for name, recipe in METHODS.items() if recipe.private and name != "adp-pfl"])
 def test_every_private_method_runs_with_budgets_of_its_clients(method):
     federation = Federation(config(method, rounds=2))
