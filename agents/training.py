@@ -30,7 +30,7 @@ from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_lo
 from agents.rollouts import Rollouts, choose_executor, choose_parallel, decisions_per_episode, processes_of_rows
 from agents.validation import Validation
 from agents.weights import Tensors, json_scalars
-from envs import make_core
+from envs import EnvCore, make_core
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
 from fl_core.data.populations import share_samples
@@ -108,6 +108,7 @@ def train(
     )
     settings = DEFAULTS | json_scalars(env_settings) | {"instances": "train"}
     core = make_core(1, **settings)
+    require_knobs(core)
     settings["population"] = core.task.federation.population
     if share_samples(settings["population"], "target"):
         warnings.warn(
@@ -119,6 +120,15 @@ def train(
     parallel = choose_parallel(config.parallel, settings["executor"], device)
     training = _Training(settings, config, parallel, folder)
     return training.run(on_update, progress)
+
+
+def require_knobs(core: EnvCore) -> None:
+    """Refuse an environment in which there is nothing to decide.
+
+    Raises:
+        InputError: it has no knobs.
+    """
+    require(len(core.knobs) > 0, f"knobs is '{core.spec.knobs}', but a training needs at least one to set.")
 
 
 def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progress: bool = False) -> TrainingResult:

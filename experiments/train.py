@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from agents.config import TrainingConfig
-from agents.training import TrainingResult, resume, train
+from agents.training import TrainingResult, require_knobs, resume, train
 from envs.core import EnvSpec, make_core
 from envs.tasks import default_federation, find_task
 from experiments.runfolder import make_run_folder, write_yaml
@@ -59,7 +59,7 @@ class TrainCommand:
             folder = self.resume
             result = resume(folder, progress=True)
         else:
-            make_core(1, **self.settings())  # refuses what does not fit before a folder is made
+            require_knobs(make_core(1, **self.settings()))  # refuses what does not fit before a folder is made
             folder = self.new_folder()
             result = train(self.settings(), self.training, folder, progress=True)
         finish(result, folder)

@@ -276,7 +276,8 @@ def test_a_training_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 
 def test_bad_settings_are_refused_before_work_starts(tmp_path: Path) -> None:
-    for settings in ({"task": "digit"}, {"epsilon": -1.0}, {"nonsense": 1}, {"reward": "x"}, {"task": ["digits"]}):
+    refused = ({"task": "digit"}, {"epsilon": -1.0}, {"nonsense": 1}, {"reward": "x"}, {"task": ["digits"]})
+    for settings in (*refused, {"knobs": "none"}):
         with pytest.raises(InputError):
             train(settings, SHORT, tmp_path / "run")
     assert not (tmp_path / "run").exists()

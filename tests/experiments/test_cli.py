@@ -53,6 +53,7 @@ def folder(tmp_path, monkeypatch):
         (["compare", "--seeds", "0"], "seeds is 0"),
         (["train", "--signals", "pulbic"], "did you mean public"),
         (["train", "--knobs", "clip"], "did you mean clip_norm"),
+        (["train", "--knobs", "none"], "knobs is 'none', but a training needs at least one to set."),
         (["train", "--resume", "nowhere"], "nowhere"),
         (["list", "task"], "did you mean tasks"),
         (["list"], "needs one of tasks"),
