@@ -75,6 +75,11 @@ def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
     return config.recipe().uncovered(config.placement, cohort_varies)
 
 
+def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
+    """Whether some of these knobs decides how much noise there is."""
+    return any(knob in NOISE_KNOBS[guarantee] for knob in knobs)
+
+
 def facts_of(
     core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
 ) -> RunFacts:
@@ -112,7 +117,7 @@ def facts_of(
         diverged=core.diverged(row),
         knobs=knobs,
         signals=signals,
-        adaptive=any(knob in NOISE_KNOBS for knob in knobs) and not all(map(is_schedule_feature, signals)),
+        adaptive=sets_noise(knobs, config.guarantee) and not all(map(is_schedule_feature, signals)),
         uncovered=uncovered,
         population=config.population,
         tuning=tuning,

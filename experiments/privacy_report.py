@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
-from experiments.ledger_file import RunFacts, RunRecord, record_of
+from experiments.ledger_file import RunFacts, RunRecord, record_of, sets_noise
 from fl_core.files import spelled_out
 from fl_core.privacy.mechanism import PLACEMENTS
-from fl_core.recipes.mechanism import NOISE_KNOBS
 
 SMALL_DELTA = 1e-5
 
@@ -140,7 +139,7 @@ def validity(record: RunRecord) -> str:
         answer = "yes, the controller chose the noise from what was released"
     elif facts.diverged:
         answer = "yes, what was released ended the run"
-    elif any(knob in NOISE_KNOBS for knob in facts.knobs):
+    elif sets_noise(facts.knobs, facts.guarantee):
         answer = "no, the controller chose the noise by the round alone"
     else:
         answer = "no, the noise multipliers were fixed in advance"

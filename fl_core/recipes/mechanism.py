@@ -30,8 +30,10 @@ CLIENT_BUDGETS = {
     "risk": "less for clients with a high Jacobian risk (ADP-PFL eq. 12)",
     "own": "in proportion to each client's own public budget (client_epsilon)",
 }
-NOISE_KNOBS = ("budget_pace",)
-"""Knobs that decide a round's joint noise multiplier; all others only split it, or scale signal and noise alike."""
+NOISE_KNOBS = {"sound": ("budget_pace",), "as-published": ("budget_pace", "telemetry_share")}
+"""By guarantee, the knobs that decide a round's joint noise multiplier as certified; all others only split it, or scale
+signal and noise alike. As published, the update may carry less noise than is claimed, and telemetry all of it, so that
+the split between them counts too."""
 LEAST_RATIO = 0.1
 """The least share of the round's budget that a risky client gets."""
 RISK_SHARE = 0.05

@@ -44,6 +44,22 @@ def published() -> RunRecord:
     return record_of(core_of(method="adp-pfl", guarantee="as-published"), 0, "fixed", ("round_fraction",))
 
 
+@pytest.mark.parametrize(
+    "settings", [{"guarantee": "sound"}, {"guarantee": "as-published", "set": "aggregation.weights=data"}]
+)
+def test_what_telemetry_takes_counts_where_updates_carry_less_noise_than_is_claimed(settings: dict[str, Any]) -> None:
+    core = core_of(knobs="telemetry_share", rounds=2, sampling_rate=0.5, telemetry_share=0.1, **settings)
+    joint = []
+    for coordinate in (-1.0, 1.0):
+        core.reset([0], [RunSettings(seed=3)])
+        core.step(np.array([[coordinate]]))
+        joint.append(core.federation.ledgers[0].charges[0].noise_multiplier)
+    depends = abs(joint[0] / joint[1] - 1) > 1e-9
+    assert depends is (settings["guarantee"] == "as-published")
+    assert record_of(core, 0, "x").facts.adaptive is depends
+    assert record_of(core, 0, "x", ("round_fraction",)).facts.adaptive is False
+
+
 def test_the_file_holds_every_release_and_continues_exactly(sound: RunRecord, tmp_path: Path) -> None:
     write_record(tmp_path, sound)
     record = json.loads((tmp_path / FILE).read_text(), parse_constant=lambda word: pytest.fail(word))
