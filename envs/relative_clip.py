@@ -102,7 +102,8 @@ class ClipReference:
         gain = self._variance / (self._variance + spread)
         power = self._power + gain * (seen - self._power)
         power = np.clip(power, self._power / LARGEST_STEP, self._power * LARGEST_STEP)
-        power = np.clip(power, *((AGREEMENT * clip) ** 2 for clip in self.reach))  # at 0 it would never move again
+        least, most = ((AGREEMENT * clip) ** 2 for clip in self.reach)
+        power = np.clip(power, least, most)  # at 0 it would never move again
         variance = (1 - gain) * self._variance + DRIFT * power**2
         self._power = np.where(known, power, self._power)
         self._variance = np.where(known, variance, self._variance)
