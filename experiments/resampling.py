@@ -3,12 +3,14 @@
 The scores of a controller form a table: one row per training (a schedule, which is not trained, has one), one column
 per pair. A pair is an instance (a setting of the task) and a seed; two controllers on one pair meet the same partition,
 cohorts, batches and noise. Trainings and pairs are crossed, each training plays every pair, so both are resampled:
-trainings as a whole, and pairs within their instance (stratified). Resampling runs instead would take a lucky training
-for so many lucky runs. With one training the intervals say nothing about what another training would have given.
+trainings as a whole, and pairs within their instance (stratified), or, where each instance has but one, over all
+(collapsed strata). Resampling runs instead would take a lucky training for so many lucky runs. With one training the
+intervals say nothing about what another training would have given.
 
 Sources: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (interquartile
 mean, stratified percentile bootstrap, probability of improvement, performance profiles); Owen 2007, "The pigeonhole
-bootstrap" (crossed samples: resample rows and columns independently); Efron 1979 (bootstrap).
+bootstrap" (crossed samples: resample rows and columns independently); Efron 1979 (bootstrap); Cochran 1977, "Sampling
+Techniques", 5A.12 (strata with one unit each are collapsed, which makes intervals too wide rather than too narrow).
 """
 
 from __future__ import annotations
@@ -119,8 +121,12 @@ class Scores:
         return Scores({self.pairs[index]: self.values[:, index].tolist() for index in kept})
 
     def strata(self) -> tuple[int, ...]:
-        """Number of pairs of each instance, in order."""
-        return tuple(Counter(name for name, _ in self.pairs).values())
+        """Number of pairs that are resampled together, in order: those of an instance, all where each has only one.
+
+        Resampled within its instance, a lone pair would never vary, and the interval would have no width.
+        """
+        sizes = tuple(Counter(name for name, _ in self.pairs).values())
+        return (len(sizes),) if max(sizes) == 1 else sizes
 
 
 def interquartile_mean(values: ArrayLike) -> Floats:

@@ -116,8 +116,12 @@ def test_the_interval_of_a_difference_is_scipys_of_paired_samples() -> None:
 
 
 def slow_draws(trainings: int, sizes: Sequence[int], draw: random.Random) -> tuple[list[int], list[int]]:
-    """One resample: which trainings, and which pairs, each from the instance in whose place it stands."""
+    """One resample: which trainings, and which pairs, each from the instance in whose place it stands.
+
+    Pairs that are alone in their instances stand for each other.
+    """
     pairs, start = [], 0
+    sizes = sizes if max(sizes) > 1 else [sum(sizes)]
     for size in sizes:
         pairs += [start + draw.randrange(size) for _ in range(size)]
         start += size
@@ -171,6 +175,16 @@ def test_seeds_stay_within_their_instance() -> None:
     assert estimate(crossed(values, [4, 4]), average).interval == pytest.approx((0.5, 0.5))
     pooled = estimate(crossed(values, [8]), average).interval
     assert pooled.low < 0.4 < 0.6 < pooled.high
+
+
+def test_instances_of_one_seed_each_are_resampled_as_a_sample_of_instances() -> None:
+    """Else no pair could ever be left out, and any difference would be certain."""
+    mine, theirs = table(9, seed=1)[None, :], table(9, seed=2)[None, :]
+    for compare in (paired_difference, probability_of_improvement):
+        found = compare(crossed(mine, [1] * 9), crossed(theirs, [1] * 9)).interval
+        assert found == compare(crossed(mine, [9]), crossed(theirs, [9])).interval
+        assert found.high > found.low
+    assert estimate(crossed(mine, [1] * 9)).interval == estimate(crossed(mine, [9])).interval
 
 
 def test_intervals_cover_the_true_mean_about_as_often_as_they_say() -> None:
