@@ -12,9 +12,19 @@ from envs.tasks import TASKS
 from envs.vector import DPilotVectorEnv
 
 if TYPE_CHECKING:
+    from envs.processes import DPilotProcessVecEnv
     from envs.sb3 import DPilotVecEnv
 
-__all__ = ["KINDS", "DPilotEnv", "DPilotVecEnv", "DPilotVectorEnv", "EnvCore", "EnvSpec", "make_core"]
+__all__ = [
+    "KINDS",
+    "DPilotEnv",
+    "DPilotProcessVecEnv",
+    "DPilotVecEnv",
+    "DPilotVectorEnv",
+    "EnvCore",
+    "EnvSpec",
+    "make_core",
+]
 
 
 KINDS: dict[str, dict[str, str]] = {
@@ -45,11 +55,15 @@ def _register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`DPilotVecEnv`, imported on first use: whoever does without stable-baselines3 need not wait for it."""
+    """The `VecEnv`s, imported on first use: whoever does without stable-baselines3 need not wait for it."""
     if name == "DPilotVecEnv":
         from envs.sb3 import DPilotVecEnv
 
         return DPilotVecEnv
+    if name == "DPilotProcessVecEnv":
+        from envs.processes import DPilotProcessVecEnv
+
+        return DPilotProcessVecEnv
     raise AttributeError(f"module 'envs' has no attribute '{name}'")
 
 

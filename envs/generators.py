@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fl_core.config import FederationConfig, RunSettings
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.errors import InputError, require, require_name, unknown_name
 
 COMMAS = re.compile(r",(?![^()]*\))")
 """Commas outside parentheses, as in `shards(2),dirichlet(0.5)`."""
@@ -26,6 +26,8 @@ RUN_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name !
 """What the rows of one batch may differ in."""
 SHAPES = ("dataset", "clients", "model")
 """What gives a federation tensors of another shape: instances that differ in them are rows of different batches."""
+SETTINGS = (*RUN_SETTINGS, *SHAPES)
+"""What a generator may draw."""
 MOST_SHAPES = 16
 """Combinations of shapes at most: each is a federation in memory."""
 _DIGITS = 3
@@ -149,8 +151,7 @@ def _axis(part: str) -> Axis:
         bool(equals and values), f"generator has the part '{part}', but it must be SETTING=VALUE|VALUE or LOW..HIGH."
     )
     field = field.replace("-", "_")
-    if field not in (*RUN_SETTINGS, *SHAPES):
-        raise unknown_name("generated setting", field, (*RUN_SETTINGS, *SHAPES))
+    require_name("generated setting", field, SETTINGS)
     kind = type(getattr(FederationConfig, field))
     low, dots, high = values.partition("..")
     if not dots:

@@ -33,7 +33,8 @@ def row_blocks(rows: int, processes: int) -> list[slice]:
 class DPilotProcessVecEnv(VecEnv):
     """A batch of federated runs spread over processes. Other arguments are those of `DPilotVecEnv`.
 
-    Row by row it equals a `DPilotVecEnv` of the same settings. Attributes are those of the first process.
+    Row by row it equals a `DPilotVecEnv` of the same settings. Attributes are those of the first process. They start
+    afresh and import the main script: keep what it does below `if __name__ == "__main__":`.
     """
 
     def __init__(self, num_envs: int = 2, processes: int | None = None, **settings: Any):

@@ -52,18 +52,21 @@ class Reward:
 
 
 REWARDS: dict[str, Reward] = {
-    "final-accuracy": Reward(lambda p: p.ended * p.accuracy, "final accuracy, at the end"),
+    "final-accuracy": Reward(
+        lambda p: p.ended * p.accuracy,
+        "final accuracy of the global model, or of the clients' where the method makes personal ones; at the end",
+    ),
     "advantage": Reward(
         lambda p: 10 * p.ended * (p.accuracy - p.reference),
-        "10 x (final accuracy - that of the task's default clip norm on the same instance), at the end",
+        "10 x (that - the same with the task's default clip norm on the same instance), at the end",
         needs_reference=True,
     ),
     "accuracy-gain": Reward(
-        lambda p: p.accuracy - p.previous_accuracy, "accuracy gained in each decision", every_decision=True
+        lambda p: p.accuracy - p.previous_accuracy, "the same accuracy, gained in each decision", every_decision=True
     ),
     "paper": Reward(
         lambda p: (p.previous_trimmed_loss - p.trimmed_loss) + (p.trimmed_accuracy - p.previous_trimmed_accuracy),
-        "loss removed plus accuracy gained in each decision (ACDP-pFSD)",
+        "loss removed plus accuracy gained in each decision, trimmed means over the clients' models (ACDP-pFSD)",
         every_decision=True,
     ),
 }

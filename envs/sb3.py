@@ -18,6 +18,8 @@ from fl_core.errors import require, require_count
 class DPilotVecEnv(VecEnv):
     """A batch of federated runs for stable-baselines3. Arguments are those of `DPilotEnv`.
 
+    For `rollout/ep_rew_mean` and its like wrap it in stable-baselines3's `VecMonitor`, as any `VecEnv`.
+
     `set_instances` fixes the instance that each row plays; without it they are drawn from the spec's set.
     """
 

@@ -17,7 +17,7 @@ from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.online import KNOBS, NAME
 from envs.context import context_features
-from envs.generators import GENERATORS
+from envs.generators import COMMAS, GENERATORS, SETTINGS
 from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -25,9 +25,10 @@ from envs.tasks import TASKS, find_task
 from experiments.contenders import LEARNED
 from experiments.paper_tables import find_table, table_names
 from experiments.tuned import TUNED
+from fl_core.config import FederationConfig
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
-from fl_core.errors import require, unknown_name
+from fl_core.errors import unknown_name
 from fl_core.networks import MODELS
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
@@ -157,7 +158,14 @@ def _signals() -> Rows:
 
 def _generators() -> Rows:
     yield ("generator", "what its instances differ in", "as written")
-    yield from ((name, one.summary, one.spec) for name, one in GENERATORS.items())
+    yield from ((name, one.summary, "\n".join(COMMAS.split(one.spec))) for name, one in GENERATORS.items())
+    ranges = ", ".join(name for name in SETTINGS if isinstance(getattr(FederationConfig, name), float))
+    yield ("SETTING=LOW..HIGH", "your own: numbers between, log-uniform", f"of {ranges}")
+    yield (
+        "SETTING=A|B",
+        "values, equally likely; several settings are separated by commas",
+        f"of {', '.join(SETTINGS)}",
+    )
 
 
 def _papers() -> Rows:
@@ -190,20 +198,26 @@ LISTS: dict[str, Callable[[], Rows]] = {
 }
 
 
+def _lists() -> Rows:
+    yield ("dpilot list", "what there is")
+    for name, rows in LISTS.items():
+        _, *entries = rows()
+        yield (name, ", ".join(entry[0] for entry in entries))
+
+
 @dataclass(frozen=True)
 class ListCommand:
     """What there is to choose from."""
 
     what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
-    rewards, papers."""
+    rewards, generators, papers. Without one, what each of these lists has."""
 
     def execute(self) -> None:
         """Print the list."""
-        require(self.what != "", f"dpilot list needs one of {', '.join(LISTS)}.")
-        if self.what not in LISTS:
+        if self.what and self.what not in LISTS:
             raise unknown_name("list", self.what, LISTS)
-        print_list(LISTS[self.what]())
+        print_list(LISTS[self.what]() if self.what else _lists())
 
 
 def print_list(rows: Rows) -> None:

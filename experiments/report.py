@@ -117,14 +117,14 @@ def table(comparison: Comparison, baseline_name: str | None = None) -> rich.tabl
     shown = rich.table.Table(
         title=rich.markup.escape(summary_line(comparison)),
         caption="accuracy in %: interquartile mean [95 % interval]; difference in points per seed to "
-        f"{rich.markup.escape(baseline.label)}; P: share of seeds ahead of it; before: rounds of training and search"
-        + ("; ε spent: of each instance's own" if several else ""),
+        f"{rich.markup.escape(baseline.label)}; ahead: share of seeds on which it is; before: rounds of "
+        "training and search" + ("; ε spent: of each instance's own" if several else ""),
         box=rich.box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     shown.add_column("controller", overflow="fold", min_width=12)
-    for name in ("global", "personal", "difference", "P", "ε spent", "before"):
+    for name in ("global", "personal", "difference", "ahead", "ε spent", "before"):
         shown.add_column(name, justify="right", no_wrap=True)
     for row in summarise(comparison, baseline.name):
         shown.add_row(

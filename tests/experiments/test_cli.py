@@ -1,11 +1,15 @@
+import contextlib
 import json
 
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from envs.generators import SETTINGS, parse_generator
+from experiments.catalogs import LISTS
 from experiments.cli import COMMANDS, main
 from experiments.tensorboard import TAGS
+from fl_core.errors import InputError
 
 SMALL = ["--clients", "10", "--rounds", "3", "--local-steps", "2", "--executor", "vectorized"]
 
@@ -56,7 +60,6 @@ def folder(tmp_path, monkeypatch):
         (["train", "--knobs", "none"], "knobs is 'none', but a training needs at least one to set."),
         (["train", "--resume", "nowhere"], "nowhere"),
         (["list", "task"], "did you mean tasks"),
-        (["list"], "needs one of tasks"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_status_2(arguments, sentence, capsys, folder):
@@ -81,13 +84,31 @@ def test_help_explains_every_option_with_the_task_as_default(capsys):
     assert "(default: 7.5)" in text
 
 
-@pytest.mark.parametrize(
-    "what",
-    ["tasks", "methods", "controllers", "datasets", "models", "partitions", "knobs", "signals", "rewards"],
-)
+@pytest.mark.parametrize("what", LISTS)
 def test_every_list_prints(what, capsys):
     assert main(["list", what]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_without_a_name_the_lists_are_listed(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*LISTS, "dp-fedavg", "clip_scale", "mixed-scale", "prioritized"])
+    with pytest.raises(SystemExit):
+        main(["list", "--help"])
+    explained = capsys.readouterr().out
+    assert all(name in explained for name in LISTS)
+
+
+def test_a_generator_of_ones_own_can_be_written_from_its_list(capsys):
+    """Every setting that the list calls a range takes one, every other only values."""
+    assert main(["list", "generators"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    ranges = {name for name in SETTINGS if f" {name}" in words.split("SETTING=LOW..HIGH")[1].split("SETTING=A|B")[0]}
+    for name in SETTINGS:
+        assert name in words.split("SETTING=A|B")[1]
+        with contextlib.nullcontext() if name in ranges else pytest.raises(InputError, match=r"VALUE\|VALUE"):
+            parse_generator(f"{name}=2..3")
 
 
 def test_a_run_leaves_its_records(folder, capsys):
