@@ -71,7 +71,7 @@ def check_instances(instances: Sequence[Instance], settings: Mapping[str, Any]) 
         InputError: as its federation says.
     """
     for shared, group in batches(deal(range(len(instances)), instances) if instances else []):
-        core = make_core(1, **{**settings, **shared, "reward": "final-accuracy"})
+        core = make_core(1, **{**settings, **shared, "knobs": "none", "reward": "final-accuracy"})
         for case in group:
             core.reset([0], [case.run_settings()])
 
@@ -139,7 +139,11 @@ def _read(name: str, text: str, usual: Any) -> Any:
 
 
 def _instance(changes: Mapping[str, Any], config: FederationConfig) -> Instance:
-    target = replace(config, **changes).epsilon  # refuses what the federation does not allow
+    own = {name: value for name, value in changes.items() if name in RUN_SETTINGS}
+    shared = replace(config, **{name: value for name, value in changes.items() if name not in own})
+    target = own.get("epsilon", shared.epsilon)
+    RunSettings(seed=0, **own)  # these three refuse what the federation does not allow
+    shared.check_epsilon(target)
     words = [
         f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
         for name, value in changes.items()

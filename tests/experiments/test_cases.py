@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from envs.generators import parse_generator
@@ -77,6 +79,21 @@ def test_an_instance_that_the_data_does_not_allow_is_refused_before_any_run() ->
     check_instances((Instance("fine", 4.0, {"epsilon": 4.0, "partition": "iid"}),), settings)
     with pytest.raises(InputError, match="only 10 classes"):
         check_instances((Instance("odd", 7.5, {"partition": "classes(11)"}),), settings)
+
+
+def test_instances_of_methods_that_clip_nothing_are_allowed() -> None:
+    settings = {"task": "digits", "clients": 10, "rounds": 2, "method": "local-only"}
+    check_instances((Instance("few", 7.5, {"clients": 8}),), settings)
+    with pytest.raises(InputError, match="only 10 classes"):
+        check_instances((Instance("odd", 7.5, {"clients": 8, "partition": "classes(11)"}),), settings)
+
+
+def test_clients_own_budgets_are_scaled_with_an_instances_and_not_held_against_it() -> None:
+    config = replace(CONFIG, client_epsilon=f"2,{CONFIG.epsilon:g}")
+    one, other = vary([f"epsilon={CONFIG.epsilon / 2:g},{CONFIG.epsilon:g}"], config)
+    assert (one.epsilon, other.epsilon) == (CONFIG.epsilon / 2, CONFIG.epsilon)
+    with pytest.raises(InputError, match="epsilon is 0"):
+        vary(["epsilon=0,1"], config)
 
 
 def test_a_generator_draws_instances_of_its_test_set() -> None:
