@@ -120,8 +120,9 @@ def make_knobs(
         defaults: what a run does where nobody sets a knob, where it is not the knob's own default.
 
     Raises:
-        InputError: one is unknown, repeated, sets the same as another, or the method does not have it.
+        InputError: it is no text, or one is unknown, repeated, sets the same as another, or is not the method's.
     """
+    require(isinstance(names, str), f"knobs is {names!r}, but it must be text: names separated by commas.")
     if names.strip() == NO_KNOBS:
         return Listing()
     own = {knob.name: knob for knob in method_knobs}

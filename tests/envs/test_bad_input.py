@@ -17,6 +17,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"task": "digit"}, "task 'digit' is unknown; did you mean digits"),
     ({"knobs": "clip"}, "knob 'clip' is unknown; did you mean clip_norm"),
     ({"knobs": "clip_norm,"}, "knob '' is unknown"),
+    ({"knobs": 3}, "knobs is 3, but it must be text"),
+    ({"knobs": ["clip_norm"]}, "but it must be text: names separated by commas"),
     ({"signals": "publik"}, "signals 'publik' is unknown; did you mean public"),
     ({"reward": "advantages"}, "reward 'advantages' is unknown; did you mean advantage"),
     ({"instances": "tests"}, "instances 'tests' is unknown; did you mean test"),
