@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from envs import make_core
+from envs import EnvCore, make_core
 from envs.instances import instance_seeds
 from envs.tasks import default_federation
 from experiments.cases import Case, check_instances, deal, drawn, vary
@@ -74,6 +74,8 @@ class CompareCommand:
         instances = self.instances()
         check_instances(instances, settings)
         generated = settings | {"generator": self.generator}
+        if self.hindsight:
+            _grid_probe(settings)  # refuses a method without clip norms before any run is played
         contenders = make_contenders(self.controllers, generated, self.search_instances, self.train_on)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
@@ -177,9 +179,14 @@ def _result(contender: Contender, settings: Settings, episodes: Sequence[Episode
     )
 
 
+def _grid_probe(settings: Settings) -> EnvCore:
+    """An environment of the grid of fixed clip norms."""
+    return make_core(1, **{**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy"})
+
+
 def _play_grid(settings: Settings, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
     """Fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
-    core = make_core(1, **{**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy"})
+    core = _grid_probe(settings)
     knob, rounds = core.knobs[0], core.federation.config.rounds
     grid = [fixed_contender(float(value), settings) for value in knob.decode(np.linspace(-1, 1, COARSE_VALUES))]
     results = []

@@ -55,6 +55,13 @@ def check_spec(spec: str) -> None:
         raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED, NAME, TUNED])
 
 
+def canonical(spec: str) -> str:
+    """A spec that has been checked as its controller is named: `fixed:1.0` and `fixed:1` are the same."""
+    if is_learned(spec) or is_tuned(spec):
+        return spec
+    return str(parse_online(spec) if is_online(spec) else parse_controller(spec))
+
+
 def needs_search(specs: Sequence[str]) -> bool:
     """Whether some controller derives from the best fixed clip norm, so that it has to be searched."""
     ready_made = [is_learned(spec) or is_online(spec) or is_tuned(spec) for spec in specs]
@@ -83,8 +90,10 @@ def make_contenders(
         raise unknown_name("train_on", train_on, POPULATIONS)
     for spec in specs:
         check_spec(spec)
-        if list(specs).count(spec) > 1:
-            raise InputError(f"controllers names '{spec}' twice, but each may be compared only once.")
+    names = [canonical(spec) for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"controllers names '{name}' twice, but each may be compared only once.")
     contenders = [_ready_made(spec, settings) for spec in specs]
     searches = {spec: prepare_search(spec, settings, instances, train_on) for spec in specs if is_tuned(spec)}
     for spec, contender in zip(specs, contenders, strict=True):

@@ -55,9 +55,13 @@ def load_trainings(spec: str) -> list[LearnedController]:
 def _check_alike(spec: str, folder: Path, one: LearnedController, first: LearnedController) -> None:
     for name, mine, other in _differences(one, first):
         raise InputError(
-            f"controller '{spec}' joins trainings, but '{folder}' was trained with {name} {mine}, the first with "
-            f"{other}; name it as a controller of its own."
+            f"controller '{spec}' joins trainings, but '{folder}' was trained with {name} {_named(mine)}, the first "
+            f"with {_named(other)}; name it as a controller of its own."
         )
+
+
+def _named(value: Any) -> str:
+    return "none" if value in ("", None) else str(value)
 
 
 def _differences(one: LearnedController, first: LearnedController) -> list[tuple[str, Any, Any]]:

@@ -54,6 +54,8 @@ def folder(tmp_path, monkeypatch):
         (["run", "--controller", "ppo:nowhere"], "nowhere"),
         (["run", "--seed", "-1"], "seed is -1"),
         (["compare", "--controllers", "fixed", "fixed"], "twice"),
+        (["compare", "--controllers", "fixed:1", "fixed:1.0"], "names 'fixed:1' twice"),
+        (["compare", "--method", "local-only", "--controllers", "none", "--hindsight"], "knob 'clip_norm' does not"),
         (["compare", "--seeds", "0"], "seeds is 0"),
         (["train", "--signals", "pulbic"], "did you mean public"),
         (["train", "--knobs", "clip"], "did you mean clip_norm"),

@@ -50,6 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     for seed in range(3):
         save(folder / f"ppo-{seed}", seed)
+    save(folder / "drawn", 7, generator="epsilon=3..12")
     save(folder / "again", 1)
     save(folder / "other", 7, local_steps=2)
     return folder
@@ -76,6 +77,7 @@ def test_folders_are_listed_or_named_by_a_pattern(trained: Path) -> None:
         ("ppo:{0}/ppo-1,{0}/ppo-*", "ppo-1' twice"),
         ("ppo:{0}/ppo-1,{0}/again", "two trainings with seed 1"),
         ("ppo:{0}/ppo-1,{0}/other", "was trained with local_steps 2, the first with 1"),
+        ("ppo:{0}/ppo-1,{0}/drawn", "was trained with generator epsilon=3..12, the first with none"),
         ("sac:{0}/ppo-1", "was trained with ppo"),
         ("ppo:{0}/ppo-1,{0}/gone", "gone"),
     ],
