@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -46,7 +47,7 @@ class CompareCommand:
     several trainings of one."""
     seeds: int = 20
     """Held-out seeds that every controller runs on, in each instance."""
-    vary: tuple[str, ...] = ()
+    vary: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="(default: none)")] = ()
     """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
     generator: str = ""
     """Draws instances instead, by name (`dpilot list generators`) or as written, epsilon=3..12,clients=25|50; searches

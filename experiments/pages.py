@@ -51,10 +51,19 @@ class Section:
 
 
 def summary_line(comparison: Comparison) -> str:
-    """What was compared, in one line."""
+    """What was compared, in one line; what instances differ in is told as they have it."""
+    instances = comparison.instances
+
+    def told(name: str) -> str:
+        usual = getattr(comparison, name)
+        return ", ".join(f"{value}" for value in sorted({one.changes.get(name, usual) for one in instances} or {usual}))
+
+    settings = dict.fromkeys(name.replace("_", " ") for one in instances for name in one.changes)
+    differ = f" that differ in {', '.join(settings)}" if settings else ""
+    number = f"{len(instances)} instances{differ}, " if len(instances) > 1 else ""
     return (
-        f"{comparison.task} task, {comparison.method} on {comparison.dataset}, {comparison.clients} clients, "
-        f"{comparison.rounds} rounds, {targets_text(comparison)}, δ = {delta_text(comparison.delta)}"
+        f"{comparison.task} task, {comparison.method} on {told('dataset')}, {told('clients')} clients, "
+        f"{comparison.rounds} rounds, {number}{targets_text(comparison)}, δ = {delta_text(comparison.delta)}"
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from experiments.costs import Releases, composed_epsilon
-from experiments.pages import html, markdown
+from experiments.pages import html, markdown, summary_line
 from experiments.report import contents, table, write_report
 from experiments.report_privacy import TRUST
 from experiments.results import Comparison, ControllerResult, Instance
@@ -382,3 +382,16 @@ def test_csv_has_the_difference_to_the_baseline_and_the_runs_of_hindsight() -> N
     assert [line["role"] for line in lines] == ["controller"] * 6 + ["hindsight"] * 2
     assert [line["training"] for line in lines[2:6]] == ["seed 4", "seed 5"] * 2
     assert [float(line["difference"]) for line in lines[2:6]] == pytest.approx([0.1, 0.2, -0.1, 0.0])
+
+
+def test_the_summary_says_what_instances_differ_in() -> None:
+    seeds = [0, 1]
+    instances = tuple(
+        Instance(f"{clients} clients", 8.0, {"clients": clients, "update_scale": 0.2 * clients})
+        for clients in (100, 25)
+    )
+    played = [replace(make_episode(seed, 0.5), instance=one.name) for one in instances for seed in seeds]
+    comparison = make_comparison(replace(make_controller("fixed", [0.5]), episodes=tuple(played)), instances=instances)
+    told = "25, 100 clients, 4 rounds, 2 instances that differ in clients, update scale, ε = 8"
+    assert told in summary_line(comparison)
+    assert "50 clients, 4 rounds, ε = 8" in summary_line(make_comparison())
