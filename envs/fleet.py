@@ -38,11 +38,19 @@ class Fleet:
         return self.members[int(self.homes[row])]
 
     def start(self, rows: Sequence[int], settings: Sequence[RunSettings], homes: Sequence[int]) -> None:
-        """Put rows at the beginning of new runs, in the members at the places `homes`."""
+        """Put rows at the beginning of new runs, in the members at the places `homes`.
+
+        Raises:
+            InputError: as `Federation.start`; no row of any member has changed then.
+        """
+        parts = []
         for place, member in enumerate(self.members):
             chosen = [index for index, home in enumerate(homes) if home == place]
             if chosen:
-                member.start([rows[index] for index in chosen], [settings[index] for index in chosen])
+                own_rows, own = [rows[index] for index in chosen], [settings[index] for index in chosen]
+                parts.append((member, own_rows, own, member.prepare(own_rows, own)))
+        for member, own_rows, own, prepared in parts:
+            member.begin(own_rows, own, prepared)
         self.homes[list(rows)] = homes
 
     def per_row(self, read: Callable[[Federation], Any]) -> np.ndarray:
@@ -97,10 +105,20 @@ class Fleet:
         return {"tensors": tensors, "plain": {"members": [s["plain"] for s in states], "homes": self.homes.tolist()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Continue where `state_dict` was taken.
+
+        Raises:
+            InputError: as `Federation.load_state_dict`, or the state is of other shapes.
+        """
         if len(self.members) == 1:
             self.members[0].load_state_dict(state)
             return
+        found = len(state["plain"].get("members", [0]))
+        require(
+            found == len(self.members),
+            f"The saved state is of {found} shape{'s' if found > 1 else ''} of instances, but here are "
+            f"{len(self.members)}.",
+        )
         for place, (member, plain) in enumerate(zip(self.members, state["plain"]["members"], strict=True)):
             start = f"{place}."
             own = {n.removeprefix(start): one for n, one in state["tensors"].items() if n.startswith(start)}

@@ -101,10 +101,23 @@ class Federation:
         Raises:
             InputError: a row does not exist, a partition is impossible or a budget is invalid; no row has changed then.
         """
+        self.begin(rows, settings, self.prepare(rows, settings))
+
+    def prepare(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> list[tuple[Books, ClientIndex]]:
+        """The budgets and the data of new runs, for `begin`; nothing is started.
+
+        Raises:
+            InputError: as `start`.
+        """
         for row in rows:
             require(0 <= row < self.runs, f"row is {row}, but this federation has rows 0 to {self.runs - 1}.")
         require(len(rows) == len(settings), f"There are {len(rows)} rows to start, but settings for {len(settings)}.")
-        prepared = [self._prepare(one) for one in settings]
+        return [self._prepare(one) for one in settings]
+
+    def begin(
+        self, rows: Sequence[int], settings: Sequence[RunSettings], prepared: Sequence[tuple[Books, ClientIndex]]
+    ) -> None:
+        """Put rows of the batch at the beginning of new runs that `prepare` has made ready."""
         for row, one, (books, index) in zip(rows, settings, prepared, strict=True):
             self.settings[row], self._indices[row] = one, index
             self.charging.books[row] = books

@@ -268,3 +268,27 @@ def test_the_vector_face_plays_generated_instances() -> None:
     for _ in range(SMALL["rounds"] + 2):
         observations, *_ = vector.step(np.zeros((3, 1), dtype=np.float32))
         assert vector.observation_space.contains(observations)
+
+
+def test_a_start_that_one_shape_refuses_changes_no_row_of_another() -> None:
+    core = make_core(2, **SMALL | {"generator": "clients=6|60", "knobs": "clip_norm"})
+    seeds = [next(seed for seed in range(99) if core.generator.shape_of(seed) == place) for place in (0, 1)]
+    core.reset([0, 1], [RunSettings(seed=seed) for seed in seeds])
+    core.step(np.zeros((2, 1)))
+    before = core.state_dict()
+    with pytest.raises(InputError, match="60 clients with 30 shards each"):
+        core.reset([0, 1], [RunSettings(seed=seed, partition="shards(30)") for seed in seeds])
+    after = core.state_dict()
+    assert after["plain"] == before["plain"]
+    for name, tensor in after["tensors"].items():
+        assert np.array_equal(tensor.numpy(), before["tensors"][name].numpy(), equal_nan=True), name
+
+
+def test_a_state_of_other_shapes_is_refused_in_one_sentence() -> None:
+    one, two = (make_core(1, **SMALL | {"generator": text}) for text in ("clients=6", "clients=6|8"))
+    for core in (one, two):
+        core.reset([0], [RunSettings(seed=0)])
+    with pytest.raises(InputError, match="is of 1 shape of instances, but here are 2"):
+        two.load_state_dict(one.state_dict())
+    with pytest.raises(InputError, match="not one that a federation wrote"):
+        one.load_state_dict(two.state_dict())
