@@ -259,7 +259,7 @@ class EnvCore:
                 sums[name] = sums.get(name, np.zeros(self.runs)) + np.where(report.ran, value, 0.0)
             broken = report.ran & ~np.isfinite(report.figures.get("server_norm", np.zeros(self.runs)))
             diverged |= broken
-            ended |= going & (report.refused | broken | self.fleet.done)
+            ended |= going & (report.refused | broken | self.fleet.over)
         for feature in self.features:
             if feature.figure in sums and feature.figure not in EVALUATED:
                 mean = sums[feature.figure] / np.maximum(counts, 1)

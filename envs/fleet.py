@@ -71,6 +71,11 @@ class Fleet:
         return self.per_row(lambda member: member.done)
 
     @property
+    def over(self) -> BoolArray:
+        """Runs that can do no further round `[runs]`: all are done, or the budget is spent."""
+        return self.per_row(lambda member: member.done | member.charging.exhausted)
+
+    @property
     def noise_multipliers(self) -> FloatArray:
         """Noise multiplier of the uniform schedule `[runs]`."""
         return self.per_row(lambda member: [one.uniform_noise_multiplier for one in member.charging.budgets])

@@ -81,7 +81,9 @@ class CompareCommand:
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
         seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
-        comparison = compare(contenders, settings, seeds, command_line(), instances, self.hindsight)
+        comparison = compare(
+            contenders, settings, seeds, command_line(), instances, self.hindsight, drawn=bool(self.generator)
+        )
         finish(comparison, folder)
 
     def instances(self) -> tuple[Instance, ...]:
@@ -109,6 +111,7 @@ def compare(
     command: str,
     instances: Sequence[Instance] = (),
     hindsight: bool = False,
+    drawn: bool = False,
 ) -> Comparison:
     """Play every controller on every seed.
 
@@ -119,6 +122,7 @@ def compare(
         command: what to type to get this again.
         instances: settings to compare in; () for the task's own.
         hindsight: whether fixed clip norms are played on the same runs, for the regret to the best of them.
+        drawn: whether the instances were drawn by a generator.
     """
     cases = deal(seeds, instances)
     began = time.monotonic()
@@ -159,6 +163,7 @@ def compare(
         guarantee=config.guarantee,
         uncovered=uncovered_releases(config),
         population=config.population,
+        drawn=drawn,
     )
 
 

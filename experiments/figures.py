@@ -185,7 +185,7 @@ def accuracy_figure(comparison: Comparison) -> Figure:
         for ax, name in zip(axes, names, strict=True):
             for place, controller in enumerate(comparison.controllers):
                 style = styles[controller.name]
-                scores = Scores.of(controller, name)
+                scores = Scores.of(controller, name, comparison.drawn)
                 dots = 100 * scores.flat
                 ax.plot(dots, [place] * len(dots), ".", color=style.colour, alpha=0.25, markeredgewidth=0)
                 _dot(ax, place, scores, style)
@@ -209,7 +209,7 @@ def instance_figure(comparison: Comparison) -> Figure:
         FigureCanvasAgg(figure)
         ax = figure.subplots()
         for controller, spot in zip(comparison.controllers, spots, strict=True):
-            scores = Scores.of(controller, comparison.judged_by)
+            scores = Scores.of(controller, comparison.judged_by, comparison.drawn)
             for place, name in enumerate(names):
                 _dot(ax, place + spot, scores.on(name), styles[controller.name], size=5.5)
         for place in range(1, len(names)):
@@ -236,7 +236,7 @@ def profile_figure(comparison: Comparison) -> Figure:
                 linewidth=style.width,
                 drawstyle="steps-post",
             )
-            if len(Scores.of(controller, comparison.judged_by).pairs) > 1:
+            if len(Scores.of(controller, comparison.judged_by, comparison.drawn).pairs) > 1:
                 ax.fill_between(
                     100 * found.thresholds,
                     100 * found.low,

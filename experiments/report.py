@@ -83,10 +83,10 @@ def contents(comparison: Comparison, baseline_name: str | None = None) -> list[S
 _METHOD = (
     "Accuracies are interquartile means over runs: a quarter of the runs, rounded down, is cut at each end. Intervals "
     "are 95 % percentile bootstraps (2,000 resamples): trainings of a controller are resampled as a whole, and seeds "
-    "within their instance. Controllers meet the same partition, cohorts, batches and noise on a seed, so differences "
-    "are means over pairs. P(better) is the probability that a controller is ahead on a seed, ties counted half. The "
-    "intervals are not corrected for the number of controllers. All numbers are in comparison.json, and every run is a "
-    "line of comparison.csv."
+    "within their instance; instances that a generator drew are resampled too, each with its seeds. Controllers meet "
+    "the same partition, cohorts, batches and noise on a seed, so differences are means over pairs. P(better) is the "
+    "probability that a controller is ahead on a seed, ties counted half. The intervals are not corrected for the "
+    "number of controllers. All numbers are in comparison.json, and every run is a line of comparison.csv."
 )
 
 

@@ -112,7 +112,7 @@ def _improvement_text(row: Row) -> str:
 
 
 def _instance_table(comparison: Comparison, rows: Sequence[Row]) -> Table:
-    scores = [Scores.of(controller, comparison.judged_by) for controller in comparison.controllers]
+    scores = [Scores.of(controller, comparison.judged_by, comparison.drawn) for controller in comparison.controllers]
     lines = []
     for instance in comparison.played:
         here = [one.on(instance.name) for one in scores]

@@ -4,13 +4,15 @@ The scores of a controller form a table: one row per training (a schedule, which
 per pair. A pair is an instance (a setting of the task) and a seed; two controllers on one pair meet the same partition,
 cohorts, batches and noise. Trainings and pairs are crossed, each training plays every pair, so both are resampled:
 trainings as a whole, and pairs within their instance (stratified), or, where each instance has but one, over all
-(collapsed strata). Resampling runs instead would take a lucky training for so many lucky runs. With one training the
-intervals say nothing about what another training would have given.
+(collapsed strata). Instances that were drawn at random stand for all that could have been drawn, so they are resampled
+as a whole, with their seeds (clusters). Resampling runs instead would take a lucky training or instance for so many
+lucky runs. With one training the intervals say nothing about what another training would have given.
 
 Sources: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (interquartile
 mean, stratified percentile bootstrap, probability of improvement, performance profiles); Owen 2007, "The pigeonhole
-bootstrap" (crossed samples: resample rows and columns independently); Efron 1979 (bootstrap); Cochran 1977, "Sampling
-Techniques", 5A.12 (strata with one unit each are collapsed, which makes intervals too wide rather than too narrow).
+bootstrap" (crossed samples: resample rows and columns independently); Efron 1979 (bootstrap); Davison and Hinkley
+1997, "Bootstrap Methods", 3.8 (clusters are resampled as a whole); Cochran 1977, "Sampling Techniques", 5A.12 (strata
+with one unit each are collapsed, which makes intervals too wide rather than too narrow).
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ LEVEL = 0.95
 RESAMPLES = 2000
 
 MINIMUM_PAIRS = 6
-"""Pairs needed to claim a difference. With n pairs all of one sign happen by chance with probability 2/2ⁿ, which is
-above 5 % for n < 6 although the bootstrap interval, which cannot leave the range of the data, then excludes zero."""
+"""Pairs, or drawn instances, needed to claim a difference. With n of them all of one sign happen by chance with
+probability 2/2ⁿ, which is above 5 % for n < 6 although the bootstrap interval, which cannot leave the range of the
+data, then excludes zero."""
 
 _CHUNK = 2_000_000
 """Most resampled scores held at a time."""
@@ -66,11 +69,18 @@ class Difference:
     interval: Interval
     """95 % bootstrap interval of the mean over trainings and pairs."""
     pairs: int
+    drawn: int = 0
+    """Instances drawn at random that these pairs are of; 0 where they were not drawn."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there are too few pairs, or drawn instances, to call any difference significant."""
+        return (self.drawn or self.pairs) < MINIMUM_PAIRS
 
     @property
     def sign(self) -> int:
         """1 or −1 where the interval lies above or below zero and there are pairs enough to say so, else 0."""
-        if self.pairs < MINIMUM_PAIRS:
+        if self.is_small:
             return 0
         return int(self.interval.low > 0) - int(self.interval.high < 0)
 
@@ -85,6 +95,15 @@ class Profile:
     high: Floats
 
 
+class Design(NamedTuple):
+    """How pairs are resampled: blocks of neighbouring ones are drawn with replacement from those of their stratum."""
+
+    strata: tuple[int, ...]
+    """Blocks of each."""
+    block: int = 1
+    """Pairs of a block."""
+
+
 class Scores:
     """One figure of a controller: `values` [trainings, pairs], the pairs in order of instance and seed.
 
@@ -92,18 +111,19 @@ class Scores:
         InputError: there are no scores, or some are not finite.
     """
 
-    def __init__(self, by_pair: Mapping[Pair, Sequence[float]]) -> None:
-        """Take the scores of all trainings for each pair."""
+    def __init__(self, by_pair: Mapping[Pair, Sequence[float]], drawn: bool = False) -> None:
+        """Take the scores of all trainings for each pair; `drawn`: the instances were drawn at random."""
         require(len(by_pair) > 0, "Scores need at least one pair of an instance and a seed.")
         self.pairs = tuple(sorted(by_pair))
         self.values = np.array([by_pair[pair] for pair in self.pairs], dtype=np.float64).T
         require(self.values.ndim == 2 and self.values.size > 0, "Scores need one value per training and pair.")
         require(bool(np.isfinite(self.values).all()), "Scores must be finite.")
+        self.drawn = drawn
 
     @classmethod
-    def of(cls, controller: ControllerResult, figure: str) -> Scores:
+    def of(cls, controller: ControllerResult, figure: str, drawn: bool) -> Scores:
         """A figure of a controller's episodes, an attribute of `Episode`."""
-        return cls(controller.by_pair(figure))
+        return cls(controller.by_pair(figure), drawn)
 
     @property
     def trainings(self) -> int:
@@ -120,13 +140,21 @@ class Scores:
         kept = [index for index, pair in enumerate(self.pairs) if pair[0] == instance]
         return Scores({self.pairs[index]: self.values[:, index].tolist() for index in kept})
 
-    def strata(self) -> tuple[int, ...]:
-        """Number of pairs that are resampled together, in order: those of an instance, all where each has only one.
+    @property
+    def instances(self) -> tuple[int, ...]:
+        """Number of pairs of each instance, in order."""
+        return tuple(Counter(name for name, _ in self.pairs).values())
 
-        Resampled within its instance, a lone pair would never vary, and the interval would have no width.
+    def design(self) -> Design:
+        """How the pairs are resampled.
+
+        Resampled within its instance, a lone pair would never vary, and the interval would have no width: where no
+        instance has a second pair, all are drawn from all.
         """
-        sizes = tuple(Counter(name for name, _ in self.pairs).values())
-        return (len(sizes),) if max(sizes) == 1 else sizes
+        sizes = self.instances
+        if self.drawn and len(set(sizes)) == 1 < len(sizes):
+            return Design((len(sizes),), sizes[0])
+        return Design((len(sizes),) if max(sizes) == 1 else sizes)
 
 
 def interquartile_mean(values: ArrayLike) -> Floats:
@@ -155,7 +183,7 @@ def estimate(
     With one training and one instance this is `scipy.stats.bootstrap` with method "percentile". One score, which scipy
     refuses, and equal scores give an interval of width zero.
     """
-    pairs = _pair_draws(scores.strata(), resamples, seed)
+    pairs = _pair_draws(scores.design(), resamples, seed)
     trainings = _training_draws(scores.trainings, resamples, seed)
     step = max(1, _CHUNK // scores.values.size)
     found = [
@@ -181,7 +209,8 @@ def paired_difference(
     over_pairs, over_a, over_b = _weights(a, b, resamples, seed)
     found = (over_pairs @ a.values.T * over_a).sum(axis=1) - (over_pairs @ b.values.T * over_b).sum(axis=1)
     differences = a.values.mean(axis=0) - b.values.mean(axis=0)
-    return Difference(float(differences.mean()), _percentiles(found, level), differences.size)
+    drawn = len(a.instances) if a.drawn else 0
+    return Difference(float(differences.mean()), _percentiles(found, level), differences.size, drawn)
 
 
 def probability_of_improvement(
@@ -210,7 +239,7 @@ def performance_profile(
     """Share of runs whose score is above each threshold, with a pointwise interval."""
     steps = np.asarray(thresholds, dtype=np.float64)
     above = (scores.values[:, :, None] > steps).astype(np.float64)
-    over_pairs = _pair_weights(scores.strata(), resamples, seed)
+    over_pairs = _pair_weights(scores.design(), resamples, seed)
     over_trainings = _counts(_training_draws(scores.trainings, resamples, seed), scores.trainings)
     found = np.zeros((resamples, steps.size))
     for training, runs in enumerate(above):
@@ -226,17 +255,18 @@ def _check_pairs(a: Scores, b: Scores) -> None:
 
 
 @lru_cache(maxsize=4)
-def _pair_draws(strata: tuple[int, ...], resamples: int, seed: int) -> NDArray[np.int64]:
-    """Indices of pairs [resamples, pairs], drawn with replacement within each instance."""
-    rng = np.random.default_rng(seed)
+def _pair_draws(design: Design, resamples: int, seed: int) -> NDArray[np.int64]:
+    """Indices of pairs [resamples, pairs], drawn with replacement as the design says."""
+    rng, strata = np.random.default_rng(seed), design.strata
     starts = np.cumsum([0, *strata[:-1]])
     parts = [start + rng.integers(0, size, (resamples, size)) for start, size in zip(starts, strata, strict=True)]
-    return np.concatenate(parts, axis=1)
+    blocks = np.concatenate(parts, axis=1)[:, :, None] * design.block + np.arange(design.block)
+    return blocks.reshape(resamples, -1)
 
 
 @lru_cache(maxsize=4)
-def _pair_weights(strata: tuple[int, ...], resamples: int, seed: int) -> Floats:
-    return _counts(_pair_draws(strata, resamples, seed), sum(strata))
+def _pair_weights(design: Design, resamples: int, seed: int) -> Floats:
+    return _counts(_pair_draws(design, resamples, seed), sum(design.strata) * design.block)
 
 
 def _training_draws(trainings: int, resamples: int, seed: int, side: int = 1) -> NDArray[np.int64]:
@@ -254,7 +284,7 @@ def _counts(draws: NDArray[np.int64], size: int) -> Floats:
 def _weights(a: Scores, b: Scores, resamples: int, seed: int) -> tuple[Floats, Floats, Floats]:
     """Weights of the pairs, of a's trainings and of b's in each resample."""
     return (
-        _pair_weights(a.strata(), resamples, seed),
+        _pair_weights(a.design(), resamples, seed),
         _counts(_training_draws(a.trainings, resamples, seed, 1), a.trainings),
         _counts(_training_draws(b.trainings, resamples, seed, 2), b.trainings),
     )

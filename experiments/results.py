@@ -272,6 +272,8 @@ class Comparison:
     """Fixed clip norms played on the very same runs, to say in hindsight which had been best; they do not compete."""
     population: str = "all"
     """Whose data the clients hold: all, proxy or target."""
+    drawn: bool = False
+    """Whether the instances were drawn by a generator, so that they stand for all that it could have drawn."""
 
     def __post_init__(self) -> None:
         where = "The comparison"

@@ -129,10 +129,10 @@ def summarise(comparison: Comparison, baseline_name: str | None = None) -> list[
 
 
 def _row(comparison: Comparison, controller: ControllerResult, baseline: ControllerResult) -> Row:
-    personal = Scores.of(controller, "personal_accuracy")
-    judged = Scores.of(controller, comparison.judged_by)
+    personal = Scores.of(controller, "personal_accuracy", comparison.drawn)
+    judged = Scores.of(controller, comparison.judged_by, comparison.drawn)
     other = None if controller.name == baseline.name else baseline
-    rival = Scores.of(baseline, comparison.judged_by)
+    rival = Scores.of(baseline, comparison.judged_by, comparison.drawn)
     unequal, note = budget_note(comparison, controller)
     return Row(
         name=controller.name,
@@ -140,11 +140,13 @@ def _row(comparison: Comparison, controller: ControllerResult, baseline: Control
         learned=controller.learned,
         trainings=judged.trainings,
         pairs=len(judged.pairs),
-        global_accuracy=estimate(Scores.of(controller, "global_accuracy")),
+        global_accuracy=estimate(Scores.of(controller, "global_accuracy", comparison.drawn)),
         personal_accuracy=estimate(personal),
         judged_by=comparison.judged_by,
         difference=paired_difference(judged, rival) if other else None,
-        personal_difference=paired_difference(personal, Scores.of(other, "personal_accuracy")) if other else None,
+        personal_difference=paired_difference(personal, Scores.of(other, "personal_accuracy", comparison.drawn))
+        if other
+        else None,
         improvement=probability_of_improvement(judged, rival) if other else None,
         hindsight_regret=regrets(comparison, controller, fixed_in_hindsight(comparison)),
         tuned_regret=regrets(comparison, controller, tuned_family(comparison)),
@@ -238,8 +240,8 @@ def regrets(
     if not others:
         return ()
     figure, found = comparison.judged_by, []
-    own = Scores.of(controller, figure)
-    tables = [(other.label, Scores.of(other, figure)) for other in others]
+    own = Scores.of(controller, figure, comparison.drawn)
+    tables = [(other.label, Scores.of(other, figure, comparison.drawn)) for other in others]
     met = {name for name, _ in own.pairs}
     for instance in (name for name in comparison.targets if name in met):
         label, best = max(tables, key=lambda table: float(table[1].on(instance).values.mean()))
@@ -252,7 +254,9 @@ def regrets(
 
 def profile_thresholds(comparison: Comparison) -> Floats:
     """Accuracies at which every controller's profile is taken: from just below the worst run to the best."""
-    scores = [Scores.of(controller, comparison.judged_by).flat for controller in comparison.controllers]
+    scores = [
+        Scores.of(controller, comparison.judged_by, comparison.drawn).flat for controller in comparison.controllers
+    ]
     everything = np.concatenate(scores)
     margin = (everything.max() - everything.min()) / PROFILE_STEPS or 0.01
     return np.linspace(everything.min() - margin, everything.max(), PROFILE_STEPS)
@@ -260,7 +264,9 @@ def profile_thresholds(comparison: Comparison) -> Floats:
 
 def profile(comparison: Comparison, controller: ControllerResult) -> Profile:
     """The controller's performance profile in the figure that decides."""
-    return performance_profile(Scores.of(controller, comparison.judged_by), profile_thresholds(comparison))
+    return performance_profile(
+        Scores.of(controller, comparison.judged_by, comparison.drawn), profile_thresholds(comparison)
+    )
 
 
 def statistics_record(comparison: Comparison, baseline_name: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def csv_text(comparison: Comparison, baseline_name: str | None = None) -> str:
     the mean over the baseline's trainings. Lines whose `role` is `hindsight` did not compete.
     """
     baseline = comparison.controller(baseline_name or default_baseline(comparison))
-    pairs = Scores.of(baseline, comparison.judged_by)
+    pairs = Scores.of(baseline, comparison.judged_by, comparison.drawn)
     reference = dict(zip(pairs.pairs, pairs.values.mean(axis=0).tolist(), strict=True))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

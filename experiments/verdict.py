@@ -78,10 +78,11 @@ def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
     parts = [f"{who} at {budget}: {measure}{value}."]
     if not several:
         return [*parts, "One seed: no interval, so this is no evidence that any controller is better than another."]
-    if first.pairs < MINIMUM_PAIRS:
+    units, noun = (len(comparison.instances), "drawn instances") if comparison.drawn else (first.pairs, "seeds")
+    if units < MINIMUM_PAIRS:
         return [
             *parts,
-            f"{first.pairs} seeds are too few to call any difference significant (at least {MINIMUM_PAIRS}).",
+            f"{units} {noun} are too few to call any difference significant (at least {MINIMUM_PAIRS}).",
         ]
     return parts + _others(comparison, first, [row for row in rows if row is not first])
 
@@ -89,8 +90,11 @@ def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
 def _others(comparison: Comparison, best: Row, others: list[Row]) -> list[str]:
     """How the rest stands to the best on the same seeds."""
     figure = comparison.judged_by
-    lead = Scores.of(comparison.controller(best.name), figure)
-    found = [(row, paired_difference(lead, Scores.of(comparison.controller(row.name), figure))) for row in others]
+    lead = Scores.of(comparison.controller(best.name), figure, comparison.drawn)
+    found = [
+        (row, paired_difference(lead, Scores.of(comparison.controller(row.name), figure, comparison.drawn)))
+        for row in others
+    ]
     texts = {sign: ", ".join(f"{row.label} ({points(d)})" for row, d in found if d.sign == sign) for sign in (1, 0, -1)}
     parts = []
     if texts[1]:
@@ -114,8 +118,8 @@ def _learned(rows: list[Row], baseline: ControllerResult) -> list[str]:
         better = (
             f"{points(row.difference)} points; ahead on {100 * row.improvement.value:.0f} % of the seeds, ties half"
         )
-        if row.difference.pairs < MINIMUM_PAIRS:
-            fact = f"against {baseline.label} stands at {better}: too few seeds to say whether it beats it"
+        if row.difference.is_small:
+            fact = f"against {baseline.label} stands at {better}: too few runs to say whether it beats it"
         else:
             words = {1: "beats", 0: "shows no significant difference from", -1: "loses to"}[row.difference.sign]
             fact = f"{words} {baseline.label} ({better})"

@@ -18,6 +18,7 @@ import numpy as np
 from fl_core.config import FederationConfig
 from fl_core.errors import require
 from fl_core.privacy.ledger import (
+    NOTHING,
     BudgetExhausted,
     Ledger,
     Release,
@@ -135,6 +136,12 @@ class Charging:
     def budgets(self) -> list[Ledger]:
         """Per run, what gives out the noise."""
         return [one.budget for one in self.books]
+
+    @property
+    def exhausted(self) -> BoolArray:
+        """Runs that can pay for no further round `[runs]`: what is left is neither worth a share nor an even round."""
+        least = min(NOTHING, 0.5 / self._config.rounds)
+        return np.array([budget.remaining_share < least for budget in self.budgets])
 
     # ---------------------------------------------------------------- clients' own budgets
 

@@ -36,7 +36,7 @@ SIGNAL_CLASSES = ("public", "accounted", "raw")
 _ROUND_UP = 1e-6
 """Part by which every σ handed out is raised: above rounding errors and above what the grid of a privacy loss
 distribution adds to ε (2e-7 of it), so that a spent budget is within the target by that reckoning too."""
-_NOTHING = 1e-4
+NOTHING = 1e-4
 """Part of the budget below which a share of it is refused: rounding up leaves up to some 1e-5 behind."""
 
 
@@ -123,7 +123,7 @@ class Ledger:
             BudgetExhausted: less than 1e-4 of the budget is left.
         """
         require(is_number(share) and 0 < share <= 1, f"share is {share}, but it must be above 0 and at most 1.")
-        if self.remaining_share < _NOTHING:
+        if self.remaining_share < NOTHING:
             raise BudgetExhausted(f"Nothing is left of the privacy budget epsilon {self.epsilon:g}.")
         return self._noise_multiplier(float(share) * self._remaining())
 

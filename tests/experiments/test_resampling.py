@@ -39,10 +39,10 @@ def column(values: Sequence[float] | Mapping[int, float]) -> Scores:
     return Scores({("", seed): [value] for seed, value in by_seed.items()})
 
 
-def crossed(values: Any, sizes: Sequence[int]) -> Scores:
+def crossed(values: Any, sizes: Sequence[int], drawn: bool = False) -> Scores:
     """Scores [trainings, pairs] on instances with so many seeds each."""
     pairs = [(f"instance {i}", seed) for i, size in enumerate(sizes) for seed in range(size)]
-    return Scores(dict(zip(pairs, np.asarray(values).T.tolist(), strict=True)))
+    return Scores(dict(zip(pairs, np.asarray(values).T.tolist(), strict=True)), drawn)
 
 
 def test_interquartile_mean_by_hand() -> None:
@@ -157,6 +157,39 @@ def test_intervals_over_trainings_and_instances_are_those_of_a_plain_loop(traini
     ):
         low, high = np.quantile(slow, [0.025, 0.975])
         assert found.interval == pytest.approx((low, high), abs=0.1 * max(0.1, high - low))
+
+
+@pytest.mark.parametrize("trainings", [1, 3])
+def test_drawn_instances_are_resampled_with_their_seeds_as_in_a_plain_loop(trainings: int) -> None:
+    instances, seeds = 7, 3
+    values, other = (table(size, instances * seeds, seed=size) for size in (trainings, 2))
+    draw, middles, means = random.Random(1), [], []
+    for _ in range(4000):
+        blocks = [draw.randrange(instances) for _ in range(instances)]
+        pairs = [block * seeds + seed for block in blocks for seed in range(seeds)]
+        rows, others = ([draw.randrange(size) for _ in range(size)] for size in (trainings, 2))
+        middles.append(middle([values[t, p] for t in rows for p in pairs]))
+        mine = math.fsum(values[t, p] for t in rows for p in pairs) / (trainings * len(pairs))
+        means.append(mine - math.fsum(other[t, p] for t in others for p in pairs) / (2 * len(pairs)))
+    scores, theirs = (crossed(one, [seeds] * instances, drawn=True) for one in (values, other))
+    difference = paired_difference(scores, theirs, resamples=8000)
+    for found, slow in ((estimate(scores, resamples=8000), middles), (difference, means)):
+        low, high = np.quantile(slow, [0.025, 0.975])
+        assert found.interval == pytest.approx((low, high), abs=0.1 * max(0.1, high - low))
+    assert (difference.pairs, difference.drawn) == (21, 7)
+
+
+def test_more_seeds_of_few_drawn_instances_narrow_nothing_and_prove_nothing() -> None:
+    """Where only the instance matters, each counts once however many seeds it has."""
+    by_instance = table(5, seed=3)
+    few, many = (crossed([np.repeat(by_instance, n)], [n] * 5, drawn=True) for n in (2, 40))
+    assert estimate(few, average).interval == pytest.approx(estimate(many, average).interval)
+    assert estimate(many, average).interval == pytest.approx(estimate(column(by_instance), average).interval)
+    worse = crossed([np.repeat(by_instance - 2, 40)], [40] * 5, drawn=True)
+    assert paired_difference(many, worse).interval.low > 0
+    assert paired_difference(many, worse).sign == 0  # five instances
+    lone = crossed([table(9)], [9], drawn=True)
+    assert estimate(lone).interval == estimate(column(table(9))).interval
 
 
 def test_trainings_are_resampled_as_a_whole() -> None:

@@ -90,7 +90,7 @@ def test_verdict_counts_divergence_and_too_few_seeds_for_learning() -> None:
     bad = make_controller("ppo", [], episodes=(make_episode(0, 0.1, diverged=True),), training_rounds=1)
     text = verdict(make_comparison(make_controller("best-fixed", [0.5]), bad))
     assert "Diverged: ppo on 1 of 1 seeds." in text
-    assert "too few seeds to say whether it beats it" in text
+    assert "too few runs to say whether it beats it" in text
 
 
 def test_verdict_without_any_controller_at_the_target() -> None:
