@@ -66,11 +66,6 @@ class Fleet:
         return self.per_row(lambda member: member.rounds)
 
     @property
-    def done(self) -> BoolArray:
-        """Runs that have done all their rounds `[runs]`."""
-        return self.per_row(lambda member: member.done)
-
-    @property
     def over(self) -> BoolArray:
         """Runs that can do no further round `[runs]`: all are done, or the budget is spent."""
         return self.per_row(lambda member: member.done | member.charging.exhausted)

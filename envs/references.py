@@ -37,10 +37,10 @@ class References:
                 fleet = Fleet(self._config, len(missing), self._generator.shapes)
             fleet.start(range(len(missing)), missing, [self._generator.shape_of(one.seed) for one in missing])
             plan = RoundPlan.constant(len(missing), self._task.clip_norm)
-            going = ~fleet.done
+            going = ~fleet.over
             while going.any():
                 report = fleet.run_round(plan, going)
-                going &= ~(fleet.done | report.refused)  # a method that spends its budget early ends its run there
+                going &= ~(fleet.over | report.refused)  # a method that spends its budget early ends its run there
             self._remember(missing, fleet.evaluate())
         return [self._known[one] for one in settings]
 

@@ -67,11 +67,11 @@ def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_mea
     env = make_env(reward="advantage", set="mechanism.budget=printed", rounds=12)
     monkeypatch.setattr(Fleet, "run_round", counted)
     env.reset(seed=3)
-    assert len(rounds) == 11  # the tenth takes all that is left
+    assert len(rounds) == 10  # the tenth takes all that is left
     default = env.knobs[0].encode(env.knobs[0].default)
     monkeypatch.undo()
     steps = play(env, np.full((12, 1), default), seed=3)
-    assert len(steps) == 1 + 11
+    assert len(steps) == 1 + 10
     assert steps[-1][1] == pytest.approx(0.0, abs=1e-6)
 
 
