@@ -60,13 +60,13 @@ def test_a_saved_controller_acts_from_observations_alone(saved: Path, monkeypatc
 
 def test_training_and_validation_meet_proxies_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     met: set[str] = set()
-    start = Federation.start
+    begin = Federation.begin
 
-    def spied(self: Federation, rows: Any, settings: list[RunSettings]) -> None:
+    def spied(self: Federation, rows: Any, settings: list[RunSettings], prepared: Any) -> None:
         met.add(self.config.population)
-        start(self, rows, settings)
+        begin(self, rows, settings, prepared)
 
-    monkeypatch.setattr(Federation, "start", spied)
+    monkeypatch.setattr(Federation, "begin", spied)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         result = train(TINY, SHORT, tmp_path / "run")
