@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from envs import make_core
 from envs.instances import instance_seeds
+from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
 from fl_core.config import RunSettings
-
-_BATCH_BYTES = 1 << 31
-"""Memory that the client updates of a batch of validation runs may take, about."""
-
-
-class Predictor(Protocol):
-    """What acts: a stable-baselines3 model or policy, or any controller."""
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[Any, Any]:
-        """Actions for observations `[runs, features]`, and the state to hand in next time."""
 
 
 class Validation:
@@ -37,11 +25,10 @@ class Validation:
         self.seeds = instance_seeds("validation", instances)
         whole = {**settings, "reward": "final-accuracy", "instances": "validation"}
         probe = make_core(1, **whole)
-        per_row = 16 * probe.federation.model.size * max(1, math.ceil(probe.task.federation.cohort))
-        self._rows = max(1, min(len(self.seeds), _BATCH_BYTES // per_row))
+        self._rows = rows_at_once(probe, len(self.seeds))
         self._core = make_core(self._rows, **whole)
 
-    def score(self, policy: Predictor, advance: Callable[[int], None]) -> tuple[float, int]:
+    def score(self, policy: Policy, advance: RowProgress) -> tuple[float, int]:
         """Play every instance once, without exploration.
 
         Args:
@@ -55,22 +42,8 @@ class Validation:
         accuracies: list[float] = []
         rounds = 0
         for first in range(0, len(self.seeds), self._rows):
-            chunk = self.seeds[first : first + self._rows]
-            rounds += self._play(policy, chunk, advance)
+            chunk = [RunSettings(seed=seed) for seed in self.seeds[first : first + self._rows]]
+            run_to_the_end(self._core, policy, chunk, advance)
+            rounds += int(self._core.rounds[: len(chunk)].sum())
             accuracies += [self._core.final_accuracy(row) for row in range(len(chunk))]
         return float(np.mean(accuracies)), rounds
-
-    def _play(self, policy: Predictor, seeds: list[int], advance: Callable[[int], None]) -> int:
-        """Play a batch to its end; the federated rounds it took."""
-        core, rows = self._core, range(len(seeds))
-        core.finished[:] = True  # rows beyond a last, smaller batch stay idle
-        core.reset(rows, [RunSettings(seed=seed) for seed in seeds])
-        state, start, done = None, np.ones(core.runs, dtype=bool), 0
-        while not core.finished.all():
-            actions, state = policy.predict(core.observe(), state, start, deterministic=True)
-            core.step(actions)
-            start = np.zeros(core.runs, dtype=bool)
-            total = int(core.rounds[: len(seeds)].sum())
-            advance(total - done)
-            done = total
-        return done

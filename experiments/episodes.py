@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from envs import EnvCore, make_core
+from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
 from experiments.cases import Case, batches
 from experiments.costs import Releases
 from experiments.results import EVALUATED, Episode
-from fl_core.config import FederationConfig, RunSettings
+from fl_core.config import RunSettings
 from fl_core.data.populations import share_samples
 
 Settings = Mapping[str, Any]
 """Keyword arguments of an environment: the task, replaced settings, and what a controller needs to see and set."""
 
-RowProgress = Callable[[int], None]
-"""Told how many rounds (of single runs) have just been done."""
-
-_ROW_BYTES = 1 << 31
 _TRAJECTORIES = (
     "clip_norm",
     "server_learning_rate",
@@ -33,19 +27,6 @@ _TRAJECTORIES = (
     "signal_to_noise",
     *EVALUATED,
 )
-
-
-class Policy(Protocol):
-    """What every controller can do, as a stable-baselines3 model can."""
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], Any]:
-        """Actions `[runs, knobs]` for observations `[runs, features]`, and the state to hand in next time."""
 
 
 @dataclass(frozen=True)
@@ -122,18 +103,6 @@ def spread_evenly(rounds: int, seeds: Sequence[int]) -> dict[int, int]:
     return {seed: share + (place < rest) for place, seed in enumerate(seeds)}
 
 
-def rows_at_once(config: FederationConfig, size: int, wanted: int) -> int:
-    """How many runs to batch so that the updates of their cohorts stay within 2 GiB.
-
-    Args:
-        config: the federation.
-        size: parameters of its model.
-        wanted: runs to do.
-    """
-    per_row = 4 * size * max(1, math.ceil(config.cohort)) * 4
-    return max(1, min(wanted, _ROW_BYTES // per_row))
-
-
 def play(
     contender: Contender, settings: Settings, cases: Sequence[Case], progress: RowProgress, every_round: bool = True
 ) -> tuple[list[Episode], str]:
@@ -162,7 +131,7 @@ def _play_batches(
 ) -> tuple[list[Episode], str]:
     """One policy on cases that share their environment, as many at a time as memory allows."""
     core = make_core(1, **settings)
-    rows = rows_at_once(core.task.federation, core.federation.model.size, len(cases))
+    rows = rows_at_once(core, len(cases))
     episodes: list[Episode] = []
     state: Any = None
     for first in range(0, len(cases), rows):
@@ -173,41 +142,6 @@ def _play_batches(
         state = run_to_the_end(core, build(core), [case.run_settings() for case in chunk], progress, state)
         episodes += [replace(episode_of(core, row), instance=case.instance) for row, case in enumerate(chunk)]
     return episodes, core.federation.executor.choice
-
-
-def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = False) -> Iterator[Any]:
-    """Let a policy act until all runs have ended; yields its state after each decision.
-
-    Args:
-        core: the runs, just reset, or `midway`.
-        policy: what acts.
-        state: what its last `predict` returned.
-        midway: whether the runs and the state go on together from between two decisions.
-    """
-    start = np.full(core.runs, not midway)
-    while not core.finished.all():
-        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
-        core.step(actions)
-        start = np.zeros(core.runs, dtype=bool)
-        yield state
-
-
-def run_to_the_end(
-    core: EnvCore, policy: Policy, instances: Sequence[RunSettings], progress: RowProgress, state: Any = None
-) -> Any:
-    """Reset every row of a core to one of the instances, and let the policy act until all runs have ended.
-
-    Returns:
-        The policy's state, to be handed in with the next instances, so that random ones do not repeat themselves.
-    """
-    core.reset(range(core.runs), instances)
-    done = 0
-    for latest in decisions(core, policy, state):
-        state = latest
-        total = int(core.rounds.sum())
-        progress(total - done)
-        done = total
-    return state
 
 
 def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:

@@ -20,9 +20,9 @@ import numpy as np
 from agents.online import KNOBS, OnlinePPO, parse_online
 from envs import EnvCore, EnvSpec
 from envs.instances import instance_seeds
+from envs.playing import Policy, RowProgress, decisions
 from envs.tasks import Task, find_task
 from experiments.contenders import is_online
-from experiments.episodes import Policy, RowProgress, decisions
 from experiments.paper_tables import Block, Layer, PaperTable, merge
 from experiments.privacy_report import privacy_report
 from experiments.run import final_metrics, run_parameters

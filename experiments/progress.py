@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from experiments.episodes import RowProgress
+from envs.playing import RowProgress
 
 
 @contextmanager

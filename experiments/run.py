@@ -11,10 +11,11 @@ from typing import Any
 import tyro
 
 from envs import EnvCore, make_core
+from envs.playing import RowProgress, decisions
 from envs.tasks import default_federation
 from experiments.contenders import make_contenders
 from experiments.costs import composed_epsilon
-from experiments.episodes import Contender, RowProgress, decisions, episode_of
+from experiments.episodes import Contender, episode_of
 from experiments.ledger_file import record_of, write_record
 from experiments.privacy_report import privacy_report
 from experiments.progress import rounds_bar

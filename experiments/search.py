@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from envs import EnvCore, make_core
 from envs.instances import instance_seeds
-from experiments.episodes import Policy, RowProgress, Settings, rows_at_once, run_to_the_end
+from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
+from experiments.episodes import Settings
 from fl_core.config import RunSettings
 from fl_core.errors import InputError, require
 from policies.base import Controller
@@ -168,7 +169,7 @@ def play_each(
         probe: an environment of these settings.
         progress: told of every round done.
     """
-    rows = rows_at_once(probe.task.federation, probe.federation.model.size, len(seeds))
+    rows = rows_at_once(probe, len(seeds))
     finals: list[float] = []
     core: EnvCore | None = None
     for first in range(0, len(seeds), rows):

@@ -14,8 +14,8 @@ from scipy import stats
 
 from envs import make_core
 from envs.instances import instance_seeds
+from envs.playing import run_to_the_end
 from experiments.contenders import make_contenders
-from experiments.episodes import run_to_the_end
 from experiments.progress import rounds_bar
 from fl_core.config import RunSettings
 from fl_core.data.datasets import dataset_available

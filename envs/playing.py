@@ -1,0 +1,85 @@
+"""Letting a policy act until the runs of a batch have ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from envs.core import EnvCore
+from fl_core.config import RunSettings
+
+RowProgress = Callable[[int], None]
+"""Told how many rounds (of single runs) have just been done."""
+
+_BATCH_BYTES = 1 << 31
+
+
+class Policy(Protocol):
+    """What every controller can do, as a stable-baselines3 model or policy can."""
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Any]:
+        """Actions `[runs, knobs]` for observations `[runs, features]`, and the state to hand in next time."""
+
+
+def rows_at_once(core: EnvCore, wanted: int) -> int:
+    """How many of the wanted runs to batch so that the updates of their cohorts stay within 2 GiB.
+
+    Args:
+        core: an environment of their settings.
+        wanted: runs to do.
+    """
+    per_row = 16 * core.federation.model.size * max(1, math.ceil(core.task.federation.cohort))
+    return max(1, min(wanted, _BATCH_BYTES // per_row))
+
+
+def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = False) -> Iterator[Any]:
+    """Let a policy act until all runs have ended; yields its state after each decision.
+
+    Args:
+        core: the runs, just reset, or `midway`.
+        policy: what acts.
+        state: what its last `predict` returned.
+        midway: whether the runs and the state go on together from between two decisions.
+    """
+    start = np.full(core.runs, not midway)
+    while not core.finished.all():
+        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
+        core.step(actions)
+        start = np.zeros(core.runs, dtype=bool)
+        yield state
+
+
+def run_to_the_end(
+    core: EnvCore, policy: Policy, instances: Sequence[RunSettings], progress: RowProgress, state: Any = None
+) -> Any:
+    """Reset rows of a core to the instances, and let the policy act until all these runs have ended.
+
+    Args:
+        core: with a row for each instance; those beyond them stay idle.
+        policy: what acts.
+        instances: one per run.
+        progress: told of every round done.
+        state: what this returned for the instances before.
+
+    Returns:
+        The policy's state, to be handed in with the next instances, so that random ones do not repeat themselves.
+    """
+    rows = range(len(instances))
+    core.finished[:] = True
+    core.reset(rows, instances)
+    done = 0
+    for latest in decisions(core, policy, state):
+        state = latest
+        total = int(core.rounds[rows].sum())
+        progress(total - done)
+        done = total
+    return state
