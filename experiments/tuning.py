@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs import make_core
+from envs import EnvCore, make_core
 from envs.instances import instance_seeds
-from experiments.episodes import RowProgress, Settings
+from envs.playing import RowProgress
+from experiments.episodes import Settings
 from experiments.search import play_each
 from policies import FixedClip
 
@@ -62,11 +63,11 @@ def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress, p
     probe = make_core(1, **_environment(settings))
     knob = probe.knobs[0]
     coordinates = np.linspace(-1, 1, COARSE_VALUES)
-    scores = _score(settings, coordinates, seeds, progress)
+    scores = _score(settings, probe, coordinates, seeds, progress)
     best = float(coordinates[int(np.argmax(scores))])
     finer = np.clip(best + np.array(FINE_STEPS) * (coordinates[1] - coordinates[0]), -1, 1)
     everything = np.concatenate([coordinates, finer])
-    all_scores = np.concatenate([scores, _score(settings, finer, seeds, progress)])
+    all_scores = np.concatenate([scores, _score(settings, probe, finer, seeds, progress)])
     values = knob.decode(everything)
     table = dict(sorted(zip(values.tolist(), all_scores.tolist(), strict=True)))
     rounds = len(everything) * len(seeds) * probe.task.federation.rounds
@@ -78,13 +79,12 @@ def _environment(settings: Settings) -> dict[str, object]:
 
 
 def _score(
-    settings: Settings, coordinates: NDArray[np.float64], seeds: Sequence[int], progress: RowProgress
+    settings: Settings, probe: EnvCore, coordinates: NDArray[np.float64], seeds: Sequence[int], progress: RowProgress
 ) -> NDArray[np.float64]:
     """Mean final accuracy of each constant action over the seeds."""
-    environment = _environment(settings)
-    probe = make_core(1, **environment)
     values = probe.knobs[0].decode(coordinates)
-    controllers = [FixedClip.for_env(probe, clip_norm=float(value)) for value in values for _ in seeds]
-    finals = play_each(controllers, list(seeds) * len(values), environment, probe, progress)
+    controllers = [FixedClip.for_env(probe, clip_norm=float(value)) for value in values]
+    acting = [one for one in controllers for _ in seeds]
+    finals = play_each(acting, list(seeds) * len(values), _environment(settings), probe, progress)
     table = np.array(finals).reshape(len(coordinates), len(seeds))
     return np.asarray(table.mean(axis=1), dtype=np.float64)
