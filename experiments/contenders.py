@@ -12,12 +12,13 @@ from agents.bundle import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore, make_core
 from envs.instances import instance_population, instance_seeds
+from envs.playing import Policy
 from envs.tasks import find_task
 from experiments.costs import Releases
-from experiments.episodes import Contender, Policy, Settings, releases_in, spread_evenly
+from experiments.episodes import Contender, Settings, releases_in, spread_evenly
 from experiments.progress import rounds_bar
 from experiments.trainings import common_label, load_trainings, training_names
-from experiments.tuned import TUNED, family_of, is_tuned, prepare_search, tuned_contender, view_of
+from experiments.tuned import TUNED, acting_view, family_of, is_tuned, prepare_search, tuned_contender, view_of
 from experiments.tuning import TunedClip, search_rounds, tune_fixed_clip
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.errors import InputError, unknown_name
@@ -164,9 +165,7 @@ def _online(spec: OnlineSpec, settings: Settings) -> Contender:
     make_core(1, **{**settings, "knobs": KNOBS, "reward": "final-accuracy"})  # refuses a method without the knob
     usual = find_task(str(settings.get("task", "digits"))).federation
     signals = spec.signals_in(str(settings.get("guarantee") or usual.guarantee))
-    view = {"knobs": KNOBS, "signals": signals, "decision_rounds": 1}
-    if signals == "accounted" and settings.get("telemetry") in (None, usual.telemetry):
-        view["telemetry"] = ",".join(TELEMETRY)
+    view = acting_view(KNOBS, signals, ",".join(TELEMETRY) if signals == "accounted" else "", settings)
 
     def build(target: EnvCore) -> Policy:
         return OnlinePPO.for_env(target, spec.seed)

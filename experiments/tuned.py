@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from envs import EnvCore, make_core
-from experiments.episodes import Contender, Policy, Settings, releases_in
+from envs.playing import Policy
+from experiments.episodes import Contender, Settings, releases_in
 from experiments.progress import rounds_bar
 from experiments.search import FamilySearch
 from fl_core.config import FederationConfig
@@ -38,10 +39,14 @@ def family_of(spec: str) -> ControllerSpec:
 
 def view_of(spec: ControllerSpec, settings: Settings) -> dict[str, Any]:
     """Environment settings that a controller of the catalogue needs; telemetry left at the usual pays for them."""
-    view: dict[str, Any] = {"knobs": spec.knobs, "signals": spec.signals, "decision_rounds": 1}
-    needed, usual = spec.controller.needed_telemetry, FederationConfig.telemetry
-    if needed and settings.get("telemetry") in (None, usual):
-        view["telemetry"] = needed
+    return acting_view(spec.knobs, spec.signals, spec.controller.needed_telemetry, settings)
+
+
+def acting_view(knobs: str, signals: str, telemetry: str, settings: Settings) -> dict[str, Any]:
+    """The view of a controller that decides in every round and reads that telemetry, if any."""
+    view: dict[str, Any] = {"knobs": knobs, "signals": signals, "decision_rounds": 1}
+    if telemetry and settings.get("telemetry") in (None, FederationConfig.telemetry):
+        view["telemetry"] = telemetry
     return view
 
 
