@@ -18,6 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 from agents.algorithms import ALGORITHMS
 from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
 from envs import EnvCore, EnvSpec
+from envs.faces import innermost
 from fl_core.errors import InputError, require
 from fl_core.files import write_json
 
@@ -190,10 +191,7 @@ def core_of(env: Any) -> EnvCore:
     Raises:
         InputError: there is no DPilot environment in it.
     """
-    inner = getattr(env, "unwrapped", env)
-    inner = getattr(inner, "envs", [inner])[0]
-    inner = getattr(inner, "unwrapped", inner)
-    core = getattr(inner, "core", inner)
+    core = innermost(env)
     if not isinstance(core, EnvCore):
         raise InputError(f"A {type(env).__name__} is no DPilot environment.")
     return core

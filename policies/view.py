@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.faces import innermost
 from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.errors import InputError
@@ -46,10 +47,7 @@ class View:
         """
         if isinstance(env, View):
             return env
-        inner = getattr(env, "unwrapped", env)
-        inner = getattr(inner, "envs", [inner])[0]
-        inner = getattr(inner, "unwrapped", inner)
-        core = getattr(inner, "core", inner)
+        core = innermost(env)
         try:
             federation = core.federation
             return cls(
