@@ -139,7 +139,7 @@ class EnvCore:
         )
         for member in self.fleet.members:
             for one in self.generator.extremes():
-                member.check_run(one)
+                member.prepare([0], [one])
 
     @property
     def federation(self) -> Federation:

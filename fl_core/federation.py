@@ -125,14 +125,6 @@ class Federation:
             self._reset_run(row)
         self.tables = ClientTables(self._indices, self.device)
 
-    def check_run(self, settings: RunSettings) -> None:
-        """Refuse settings of a run that the data or the method do not allow; nothing is started.
-
-        Raises:
-            InputError: a partition is impossible or a budget is invalid.
-        """
-        self._prepare(settings)
-
     def _prepare(self, settings: RunSettings) -> tuple[Books, ClientIndex]:
         config = self.config
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
