@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 
 Options = Mapping[str, Any]
 """Options of an algorithm by name, with a value for each."""

@@ -19,8 +19,8 @@ from agents.algorithms import ALGORITHMS
 from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
 from envs import EnvCore, EnvSpec
 from envs.faces import innermost
-from fl_core.errors import InputError, require
-from fl_core.files import write_json
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import write_json
 
 FORMAT = 1
 RECORD, WEIGHTS = "controller.json", "controller.safetensors"

@@ -14,8 +14,8 @@ from typing import Any
 
 from agents.costs import Cost
 from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
-from fl_core.errors import InputError, require
-from fl_core.files import write_json
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import write_json
 
 FORMAT = 3
 CHECKPOINT = "checkpoint.json"

@@ -12,7 +12,7 @@ import tyro
 
 from agents.algorithms import ACTIVATIONS, ALGORITHMS
 from agents.curricula import CURRICULA
-from fl_core.errors import InputError, require, require_count, require_name, require_positive
+from fl_core.base.errors import InputError, require, require_count, require_name, require_positive
 
 PARALLELS = ("auto", "rows", "processes")
 DEVICES = ("auto", "cpu", "cuda")

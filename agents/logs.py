@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import HParam, Logger, TensorBoardOutputFor
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 
 
 class _Events(TensorBoardOutputFormat):

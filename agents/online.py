@@ -17,8 +17,8 @@ from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from agents.bundle import core_of
-from fl_core.errors import InputError, require, require_count, require_name
-from fl_core.rounds import FloatArray
+from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.run.plan import FloatArray
 
 State = tuple[NDArray[Any], ...]
 NAME = "online-ppo"

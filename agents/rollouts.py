@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 from envs import DPilotVecEnv, make_core
 from envs.instances import instance_seeds
 from envs.processes import DPilotProcessVecEnv, row_blocks, usable_cores
-from fl_core.config import RunSettings
-from fl_core.rounds import RoundPlan
+from fl_core.run.config import RunSettings
+from fl_core.run.plan import RoundPlan
 
 
 class Rollouts:

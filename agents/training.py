@@ -33,8 +33,8 @@ from agents.weights import Tensors, json_scalars
 from envs import EnvCore, make_core
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
+from fl_core.base.errors import InputError, require
 from fl_core.data.populations import share_samples
-from fl_core.errors import InputError, require
 
 DEFAULTS: dict[str, Any] = {
     "task": "digits",

@@ -10,7 +10,7 @@ import numpy as np
 from envs import make_core
 from envs.instances import instance_seeds
 from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
-from fl_core.config import RunSettings
+from fl_core.run.config import RunSettings
 
 
 class Validation:

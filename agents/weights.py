@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fl_core.errors import InputError, require
-from fl_core.files import read_json, write_bytes
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import read_json, write_bytes
 
 Tensors = dict[str, Tensor]
 DIGEST = "digest"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.signals import CONTEXT_PREFIX, Feature
+from fl_core.base.errors import require_name
 from fl_core.data.partition import concentration
-from fl_core.errors import require_name
-from fl_core.federation import Federation
-from fl_core.rounds import FloatArray
+from fl_core.run.federation import Federation
+from fl_core.run.plan import FloatArray
 
 CONTEXTS = ("hidden", "visible")
 

@@ -26,12 +26,12 @@ from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from envs.tasks import Task, find_task
-from fl_core.config import FederationConfig, RunSettings
-from fl_core.errors import InputError, require, require_count, unknown_name
-from fl_core.evaluation import EVALUATED
-from fl_core.federation import Federation
-from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
-from fl_core.telemetry import parse_telemetry
+from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.privacy.telemetry import parse_telemetry
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.evaluation import EVALUATED
+from fl_core.run.federation import Federation
+from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
 """Share of the budget that accounted signals cost where the task does not say."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fl_core.config import FederationConfig, RunSettings
-from fl_core.errors import require
-from fl_core.federation import Federation
-from fl_core.rounds import BoolArray, FloatArray, RoundPlan, RoundReport
+from fl_core.base.errors import require
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.federation import Federation
+from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport
 
 
 class Fleet:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from fl_core.config import FederationConfig, RunSettings
-from fl_core.errors import InputError, require, require_name, unknown_name
+from fl_core.base.errors import InputError, require, require_name, unknown_name
+from fl_core.run.config import FederationConfig, RunSettings
 
 COMMAS = re.compile(r",(?![^()]*\))")
 """Commas outside parentheses, as in `shards(2),dirichlet(0.5)`."""

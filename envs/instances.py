@@ -6,7 +6,7 @@ training and validation are proxies, whose samples no client of a test instance 
 
 from __future__ import annotations
 
-from fl_core.errors import require, require_count, unknown_name
+from fl_core.base.errors import require, require_count, unknown_name
 
 INSTANCE_SETS = {"train": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """First seed of each set."""

@@ -11,10 +11,10 @@ import numpy as np
 from envs.listing import Listing
 from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
-from fl_core.errors import require, unknown_name
+from fl_core.base.errors import require, unknown_name
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange
-from fl_core.rounds import FloatArray
+from fl_core.run.plan import FloatArray
 
 PER_LAYER = "."
 """Between the name of a knob and that of the layer it is for."""

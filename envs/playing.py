@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from envs.core import EnvCore
-from fl_core.config import RunSettings
+from fl_core.run.config import RunSettings
 
 RowProgress = Callable[[int], None]
 """Told how many rounds (of single runs) have just been done."""

@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from envs.sb3 import DPilotVecEnv
-from fl_core.errors import require, require_count
+from fl_core.base.errors import require, require_count
 
 
 def usable_cores() -> int:

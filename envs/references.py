@@ -10,8 +10,8 @@ import torch
 from envs.fleet import Fleet
 from envs.generators import Generator
 from envs.tasks import Task
-from fl_core.config import RunSettings
-from fl_core.rounds import FloatArray, RoundPlan
+from fl_core.run.config import RunSettings
+from fl_core.run.plan import FloatArray, RoundPlan
 
 
 class References:

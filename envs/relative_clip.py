@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.tasks import Task
 from fl_core.recipes.parts import KnobRange
-from fl_core.rounds import FloatArray, RoundReport
+from fl_core.run.plan import FloatArray, RoundReport
 
 CLIP = "clip_norm"
 AGREEMENT = 0.25

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fl_core.errors import unknown_name
-from fl_core.rounds import FloatArray
+from fl_core.base.errors import unknown_name
+from fl_core.run.plan import FloatArray
 
 DIVERGENCE_PENALTY = -10.0
 """Reward of the step in which a run's model stops being finite; the episode ends there."""

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from envs.core import EnvCore, make_core, run_settings
 from envs.render import render_frame
-from fl_core.errors import require, require_count
+from fl_core.base.errors import require, require_count
 
 
 class DPilotVecEnv(VecEnv):

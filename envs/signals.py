@@ -11,9 +11,9 @@ import numpy as np
 
 from envs.knobs import Knob
 from envs.listing import Listing
-from fl_core.errors import unknown_name
-from fl_core.rounds import FIGURES, FloatArray
-from fl_core.telemetry import PER_LAYER, TELEMETRY
+from fl_core.base.errors import unknown_name
+from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
+from fl_core.run.plan import FIGURES, FloatArray
 
 FEATURE_BOUND = 2.0
 """Features are clipped to [-FEATURE_BOUND, FEATURE_BOUND]."""

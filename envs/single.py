@@ -20,8 +20,8 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     """A differentially private federated run; one step is one decision about its next round or rounds.
 
     Keyword arguments are the fields of `envs.core.EnvSpec` and, to replace a task's settings, of
-    `fl_core.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...). The clients are proxies, made to train on;
-    with `instances="test"`, or `population="target"`, they are those that a controller is meant for.
+    `fl_core.run.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...). The clients are proxies, made to train
+    on; with `instances="test"`, or `population="target"`, they are those that a controller is meant for.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}

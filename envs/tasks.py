@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fl_core.config import FederationConfig
-from fl_core.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, unknown_name
+from fl_core.run.config import FederationConfig
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envs.core import make_core, run_settings
 from envs.render import render_frame, render_text
-from fl_core.errors import InputError, require_count
+from fl_core.base.errors import InputError, require_count
 
 FloatArray = NDArray[np.float32]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from fl_core.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, unknown_name
 
 USAGE_ERROR = 2
 
@@ -32,14 +32,14 @@ COMMANDS = {
 
 
 _CLASSES = {
-    "demo": "experiments.demo:DemoCommand",
-    "run": "experiments.run:RunCommand",
-    "train": "experiments.train:TrainCommand",
-    "compare": "experiments.compare:CompareCommand",
-    "ledger": "experiments.ledger:LedgerCommand",
-    "audit": "experiments.audit:AuditCommand",
-    "paper": "experiments.paper:PaperCommand",
-    "list": "experiments.catalogs:ListCommand",
+    "demo": "experiments.commands.demo:DemoCommand",
+    "run": "experiments.commands.run:RunCommand",
+    "train": "experiments.commands.train:TrainCommand",
+    "compare": "experiments.commands.compare:CompareCommand",
+    "ledger": "experiments.commands.ledger:LedgerCommand",
+    "audit": "experiments.commands.audit:AuditCommand",
+    "paper": "experiments.commands.paper:PaperCommand",
+    "list": "experiments.commands.lists:ListCommand",
 }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, unknown_name
 from policies.parameters import ANCHOR, Parameter
 from policies.view import FloatArray, Seen, View
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import optimize
 
-from fl_core.errors import require
+from fl_core.base.errors import require
 from fl_core.recipes.mechanism import exponential_pace
 from policies.base import Controller
 from policies.parameters import SHARE, Parameter

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fl_core.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, unknown_name
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget

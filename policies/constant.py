@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from envs.knobs import NO_KNOBS, PER_LAYER, known_knobs
-from fl_core.errors import InputError, require, require_name
+from fl_core.base.errors import InputError, require, require_name
 from policies.base import Controller
 from policies.view import FloatArray, Seen, View
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.knobs import Knob
-from fl_core.errors import require
+from fl_core.base.errors import require
 
 
 @dataclass(frozen=True)

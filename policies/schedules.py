@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from envs.knobs import NO_KNOBS
-from fl_core.errors import require
+from fl_core.base.errors import require
 from policies.base import Controller
 from policies.parameters import ANCHOR, COUNT, KNOB, NOT_NEGATIVE, Parameter
 from policies.view import FloatArray, Seen, View

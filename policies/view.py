@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envs.faces import innermost
 from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 
 FloatArray = NDArray[np.float64]
 

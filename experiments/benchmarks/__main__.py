@@ -14,9 +14,9 @@ from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
-from fl_core.config import FederationConfig
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.catalog import METHODS
+from fl_core.run.config import FederationConfig
 
 
 def main() -> None:

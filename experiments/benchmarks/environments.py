@@ -11,8 +11,8 @@ import numpy as np
 from envs import make_core
 from envs.core import EnvCore
 from envs.instances import instance_seeds
-from experiments.train import TrainCommand
-from fl_core.config import RunSettings
+from experiments.commands.train import TrainCommand
+from fl_core.run.config import RunSettings
 
 ROWS = 8
 REPEATS = 9

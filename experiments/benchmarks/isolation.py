@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fl_core.memory import keep_freed_memory
+from fl_core.training.memory import keep_freed_memory
 
 Result = TypeVar("Result")
 

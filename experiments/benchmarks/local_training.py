@@ -14,12 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fl_core.executors import Executor, Images, LocalWork
-from fl_core.layers import Dense
-from fl_core.models import Model, build_model
-from fl_core.networks import Shape
-from fl_core.optimizers import Optimizer
+from fl_core.models.layers import Dense
+from fl_core.models.model import Model, build_model
+from fl_core.models.networks import Shape
 from fl_core.recipes.objective import Phase
+from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.optimizers import Optimizer
 
 REPEATS = 7
 STEPS = 5

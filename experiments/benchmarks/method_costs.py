@@ -6,10 +6,10 @@ import math
 import time
 import warnings
 
-from fl_core.config import FederationConfig
-from fl_core.federation import Federation
 from fl_core.recipes.catalog import METHODS
-from fl_core.rounds import RoundPlan
+from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
+from fl_core.run.plan import RoundPlan
 
 REPEATS = 5
 BASE = "dp-fedavg"

@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
 from fl_core.privacy.ledger import Ledger, Release
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from fl_core.config import FederationConfig
-from fl_core.federation import Federation
-from fl_core.rounds import RoundPlan
+from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
+from fl_core.run.plan import RoundPlan
 
 SECONDS = 3.0
 

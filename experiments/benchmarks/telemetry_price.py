@@ -15,11 +15,11 @@ from scipy import stats
 from envs import make_core
 from envs.instances import instance_seeds
 from envs.playing import run_to_the_end
-from experiments.contenders import make_contenders
-from experiments.progress import rounds_bar
-from fl_core.config import RunSettings
+from experiments.contenders.contenders import make_contenders
+from experiments.contenders.progress import rounds_bar
 from fl_core.data.datasets import dataset_available
-from fl_core.rounds import FloatArray
+from fl_core.run.config import RunSettings
+from fl_core.run.plan import FloatArray
 
 TASKS = ("digits", "mnist5k")
 SHARES = (0.05, 0.1)

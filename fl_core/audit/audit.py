@@ -10,8 +10,8 @@ from fl_core.audit.canaries import CanaryScores, attack_canaries
 from fl_core.audit.noise import Noise, attack_noise
 from fl_core.audit.sensitivity import TOLERANCE, Sensitivity, attack_sensitivity
 from fl_core.audit.staging import StagedFederation
-from fl_core.config import FederationConfig
-from fl_core.errors import require, require_count, require_positive
+from fl_core.base.errors import require, require_count, require_positive
+from fl_core.run.config import FederationConfig
 
 AGAIN = 2**31
 """Distance of the seed of new canaries."""

@@ -29,12 +29,12 @@ from fl_core.audit.bounds import (
 )
 from fl_core.audit.claims import claimed_contributions, claimed_std, claimed_upload_std
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
-from fl_core.cohort import Cohort
-from fl_core.config import FederationConfig
-from fl_core.errors import require
-from fl_core.release import Cohorts, Released
-from fl_core.rounds import RoundPlan
-from fl_core.streams import numpy_generator, torch_generator
+from fl_core.base.errors import require
+from fl_core.base.streams import numpy_generator, torch_generator
+from fl_core.run.cohort import Cohort
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import RoundPlan
+from fl_core.run.release import Cohorts, Released
 
 LENGTH = 1000.0
 """Length of a canary's update over C."""

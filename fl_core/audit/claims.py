@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fl_core.audit.staging import StagedFederation
 from fl_core.recipes.parts import clamp_size
-from fl_core.release import Cohorts
+from fl_core.run.release import Cohorts
 
 
 def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:

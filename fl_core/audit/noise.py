@@ -18,9 +18,9 @@ from torch import Tensor
 from fl_core.audit.bounds import Estimate, spread_interval
 from fl_core.audit.claims import claimed_std, claimed_upload_std, received
 from fl_core.audit.staging import Moves, StagedFederation, audit_seeds, saturated
-from fl_core.config import FederationConfig
-from fl_core.rounds import RoundPlan
-from fl_core.streams import torch_generator
+from fl_core.base.streams import torch_generator
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import RoundPlan
 
 SAMPLES = 48
 """Releases that are looked at, over all rounds and runs, at least."""

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
-from fl_core.config import FederationConfig
+from fl_core.base.streams import torch_generator
 from fl_core.recipes.recipe import split_list
-from fl_core.rounds import RoundPlan
-from fl_core.streams import torch_generator
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import RoundPlan
 
 WITNESSES = 16
 """Clients of the larger cohort, at most."""

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.cohort import Cohort
-from fl_core.config import FederationConfig, RunSettings
-from fl_core.executors import Executor, Images, LocalWork
-from fl_core.federation import Federation
-from fl_core.release import Cohorts, Draw, Released, Releasing
-from fl_core.rounds import BoolArray, RoundPlan, RoundReport
-from fl_core.streams import numpy_generator
+from fl_core.base.streams import numpy_generator
+from fl_core.run.cohort import Cohort
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.federation import Federation
+from fl_core.run.plan import BoolArray, RoundPlan, RoundReport
+from fl_core.run.release import Cohorts, Draw, Released, Releasing
+from fl_core.training.executors import Executor, Images, LocalWork
 
 Moves = Callable[[Tensor, Tensor], Tensor]
 """How far the clients at (run, client) move their models `[rows, size]`."""

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.errors import require
+from fl_core.base.streams import numpy_generator
 from fl_core.data.partition import partition
-from fl_core.errors import require
-from fl_core.streams import numpy_generator
 
 _SPLIT_DRAW = 1
 """The draw of the stream `partition` that splits train from test; draw 0 is the partition itself."""

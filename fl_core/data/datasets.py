@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.errors import InputError, require, unknown_name
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
 from fl_core.data.populations import POPULATIONS, population_groups, population_members
 from fl_core.data.samples import NotObtained, Samples
-from fl_core.errors import InputError, require, unknown_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fl_core.base.files import read_json
 from fl_core.data.samples import NotObtained, Samples, checked, reading, unusable
-from fl_core.files import read_json
 
 FOLDER = "femnist"
 SIDE = 28

@@ -13,8 +13,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.errors import InputError, require, require_count, unknown_name
-from fl_core.streams import numpy_generator
+from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.streams import numpy_generator
 
 Indices = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.streams import numpy_generator
+from fl_core.base.streams import numpy_generator
 
 POPULATIONS: Mapping[str, str] = MappingProxyType(
     {

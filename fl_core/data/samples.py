@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from fl_core.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, unknown_name
 from fl_core.privacy.curves import (
     ORDERS,
     gdp_delta,

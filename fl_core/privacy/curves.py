@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
-from fl_core.errors import require
+from fl_core.base.errors import require
 
 ORDERS: tuple[int, ...] = (*range(2, 257), 512, 1024)
 """Rényi orders α. Integers only, where the closed form is exact; up to 1024 because high noise needs them."""

@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fl_core.errors import require
+from fl_core.base.errors import require
 from fl_core.privacy import curves
 from fl_core.privacy.curves import ORDERS
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fl_core.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, unknown_name
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
 from fl_core.privacy.curves import (

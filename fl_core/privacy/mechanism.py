@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fl_core.errors import unknown_name
+from fl_core.base.errors import unknown_name
 
 PLACEMENTS = {
     "central": "the server adds the noise; holds against whoever sees the released models",

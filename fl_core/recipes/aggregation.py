@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require_name
+from fl_core.base.errors import require_name
 from fl_core.recipes.parts import KnobRange, Part
 
 DIVISORS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fl_core.errors import require_name
+from fl_core.base.errors import require_name
 from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
 from fl_core.recipes.personalization import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fl_core.models import Span
+from fl_core.models.model import Span
 
 
 def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_name
-from fl_core.models import Model
+from fl_core.base.errors import require, require_name
+from fl_core.models.model import Model
 from fl_core.recipes.parts import KnobRange, Part
 
 CLIPS = {

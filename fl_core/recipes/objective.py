@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.errors import require, require_name, require_positive
+from fl_core.base.errors import require, require_name, require_positive
 from fl_core.recipes.parts import Part
 from fl_core.recipes.terms import Batch, Context, Forward, PersonalConstraint, SharedConstraint, Term
 

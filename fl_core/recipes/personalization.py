@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_count, require_name, require_positive
-from fl_core.models import Model
+from fl_core.base.errors import require, require_count, require_name, require_positive
+from fl_core.models.model import Model
 from fl_core.recipes.masks import grow, normalise_per_tensor
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.parts import KnobRange, Part

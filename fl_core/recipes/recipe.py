@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fl_core.errors import InputError, require, require_name, unknown_name
-from fl_core.models import Model
+from fl_core.base.errors import InputError, require, require_name, unknown_name
+from fl_core.models.model import Model
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
 from fl_core.recipes.objective import SCHEDULES, Objective

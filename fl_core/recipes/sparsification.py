@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.errors import require, require_count, require_name
-from fl_core.models import Model, Span
+from fl_core.base.errors import require, require_count, require_name
+from fl_core.models.model import Model, Span
 from fl_core.recipes.masks import keep_largest, normalise_per_tensor
 from fl_core.recipes.parts import KnobRange, Part
 from fl_core.recipes.terms import Context

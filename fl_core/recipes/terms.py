@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.errors import require, require_name, require_positive
+from fl_core.base.errors import require, require_name, require_positive
 
 Context = Mapping[str, Tensor]
 """One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and what the

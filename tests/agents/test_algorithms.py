@@ -14,9 +14,9 @@ from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
 from agents.checkpoint import load_checkpoint
 from agents.config import option_names
 from envs import DPilotVecEnv
-from experiments.cases import deal
-from experiments.episodes import Contender, play
-from fl_core.errors import InputError
+from experiments.contenders.instances import deal
+from experiments.contenders.play import Contender, play
+from fl_core.base.errors import InputError
 from tests.agents.conftest import TINY
 
 WITH_ZOO = pytest.mark.skipif(find_spec("sb3_contrib") is None, reason="the extra zoo is not installed")
@@ -113,7 +113,7 @@ def test_a_memory_plays_batches_of_any_size(tmp_path: Path, monkeypatch: pytest.
     contender = Contender("x", "x", controller.view, (lambda core: controller,))
     settings = {name: value for name, value in TINY.items() if name != "decision_rounds"}
     whole, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
-    monkeypatch.setattr("experiments.episodes.rows_at_once", lambda *_: 2)
+    monkeypatch.setattr("experiments.contenders.play.rows_at_once", lambda *_: 2)
     parts, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one.trajectory["clip_norm"], other.trajectory["clip_norm"], rtol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 from agents import TrainingConfig
 from agents.curricula import Instances
 from envs.instances import instance_seeds
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from agents.checkpoint import load_checkpoint
 from agents.curricula import Instances, mean_by_instance
 from envs import make_core
 from envs.instances import instance_seeds
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
-from fl_core.federation import Federation
+from fl_core.base.errors import InputError
+from fl_core.run.config import RunSettings
+from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
 
 

@@ -14,8 +14,8 @@ from agents import TrainingResult, load_controller, train
 from agents.validation import Validation
 from envs import DPilotEnv
 from envs.references import References
-from fl_core.config import RunSettings
-from fl_core.federation import Federation
+from fl_core.run.config import RunSettings
+from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
 
 RAW = ("global_accuracy", "personal_accuracy", "global_loss", "train_loss", "update_norm", "clipped_share")

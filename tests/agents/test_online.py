@@ -9,8 +9,8 @@ import torch
 
 from agents.online import OnlinePPO, OnlineSettings, parse_online
 from envs import EnvCore, make_core
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
+from fl_core.run.config import RunSettings
 
 TINY: dict[str, Any] = {
     "clients": 10, "rounds": 9, "partition": "iid", "executor": "vectorized", "reward": "paper", "signals": "paper",

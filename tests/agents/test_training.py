@@ -16,11 +16,11 @@ from agents.checkpoint import load_checkpoint
 from agents.validation import Validation
 from envs import EnvCore, make_core
 from envs.instances import instance_seeds
-from experiments.contenders import _released
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
-from fl_core.federation import Federation
+from experiments.contenders.contenders import _released
+from fl_core.base.errors import InputError
 from fl_core.privacy.curves import gdp_mu
+from fl_core.run.config import RunSettings
+from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
 
 

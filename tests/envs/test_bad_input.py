@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs import DPilotEnv
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, make_env
 
 CASES: list[tuple[dict[str, Any], str]] = [

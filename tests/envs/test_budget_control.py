@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from envs.knobs import make_knobs, plan_values
 from envs.tasks import find_task
-from fl_core.charging import Charging
-from fl_core.federation import Federation
-from fl_core.rounds import RoundPlan
+from fl_core.run.charging import Charging
+from fl_core.run.federation import Federation
+from fl_core.run.plan import RoundPlan
 from tests.fl_core.plain import StubTraining, config, plan, same_state, snapshot
 
 torch.set_num_threads(1)

@@ -19,8 +19,8 @@ from envs import DPilotEnv, DPilotVecEnv, make_core
 from envs.context import CONTEXT
 from envs.generators import GENERATORS, RUN_SETTINGS, SHAPES, Generator, parse_generator
 from envs.instances import INSTANCE_SETS, instance_seeds
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
+from fl_core.run.config import RunSettings
 from tests.envs.conftest import PLAIN, assert_same_info, random_actions
 
 EVERYTHING = (

@@ -10,7 +10,7 @@ import pytest
 
 from envs import DPilotEnv
 from envs.knobs import KNOB_GROUPS
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.recipes.catalog import METHODS
 from tests.envs.conftest import PLAIN
 

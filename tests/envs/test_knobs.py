@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from envs.knobs import Knob, known_knobs, make_knob, make_knobs
 from envs.tasks import TASKS, find_task
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from tests.envs.conftest import make_env
 
 ALL = [make_knob(task, knob) for task in TASKS.values() for knob in known_knobs().values()]

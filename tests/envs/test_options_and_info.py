@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from envs import DPilotEnv, DPilotVectorEnv
-from fl_core.errors import InputError
-from fl_core.rounds import FIGURES
+from fl_core.base.errors import InputError
+from fl_core.run.plan import FIGURES
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-import fl_core.federation
-import fl_core.round
+import fl_core.run.federation
+import fl_core.run.round
 from envs import DPilotEnv
-from fl_core.round import Round
+from fl_core.run.round import Round
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 
@@ -21,7 +21,7 @@ from tests.envs.conftest import PLAIN, make_env, play, random_actions
 def recorded_draws() -> Iterator[dict[str, list[Any]]]:
     """Cohorts, minibatches and noise that a federation draws, in order."""
     draws: dict[str, list[Any]] = {"cohort": [], "batches": [], "noise": []}
-    draw_cohort, draw_batches = fl_core.federation.draw_cohort, fl_core.federation.draw_batches
+    draw_cohort, draw_batches = fl_core.run.federation.draw_cohort, fl_core.run.federation.draw_batches
     draw_noise = Round._draw
 
     def cohort(*args: Any, **kwargs: Any) -> Any:
@@ -41,8 +41,8 @@ def recorded_draws() -> Iterator[dict[str, list[Any]]]:
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fl_core.federation, "draw_cohort", cohort)
-        patch.setattr(fl_core.federation, "draw_batches", batches)
+        patch.setattr(fl_core.run.federation, "draw_cohort", cohort)
+        patch.setattr(fl_core.run.federation, "draw_batches", batches)
         patch.setattr(Round, "_draw", noise)
         yield draws
 

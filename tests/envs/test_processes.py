@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecMonitor
 
 from envs import DPilotVecEnv
 from envs.processes import DPilotProcessVecEnv, row_blocks
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, random_actions
 
 SETTINGS: dict[str, Any] = TINY | {"rounds": 2, "clients": 8}

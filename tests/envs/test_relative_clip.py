@@ -12,9 +12,9 @@ import pytest
 from envs import EnvCore, make_core
 from envs.relative_clip import AGREEMENT, BEYOND, ClipReference
 from envs.tasks import find_task
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
-from fl_core.rounds import RoundReport
+from fl_core.base.errors import InputError
+from fl_core.run.config import RunSettings
+from fl_core.run.plan import RoundReport
 from tests.envs.conftest import PLAIN, make_env
 
 SMALL: dict[str, Any] = PLAIN | {"clients": 8}

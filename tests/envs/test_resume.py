@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from envs import make_core
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
+from fl_core.run.config import RunSettings
 
 SETTINGS = {"rounds": 5, "clients": 8, "executor": "vectorized", "sampling_rate": 0.5}
 

@@ -11,7 +11,7 @@ import pytest
 from envs import DPilotEnv, DPilotVecEnv
 from envs.fleet import Fleet
 from envs.rewards import DIVERGENCE_PENALTY, REWARDS
-from fl_core.rounds import RoundReport
+from fl_core.run.plan import RoundReport
 from tests.envs.conftest import TINY, make_env, play, random_actions
 
 ACTIONS = random_actions(0, 5, 1)

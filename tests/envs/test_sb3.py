@@ -12,7 +12,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from envs import DPilotVecEnv
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, assert_same_info, make_env, random_actions
 
 SETTINGS = TINY | {"rounds": 3}

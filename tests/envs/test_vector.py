@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs import DPilotVectorEnv
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, assert_same_info, make_env, random_actions
 
 NEXT, SAME = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP

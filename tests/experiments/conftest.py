@@ -6,7 +6,8 @@ import base64
 
 import pytest
 
-from experiments import pages, report
+from experiments.reports import comparison as report
+from experiments.reports import pages
 
 
 @pytest.fixture

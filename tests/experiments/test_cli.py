@@ -6,10 +6,10 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from envs.generators import SETTINGS, parse_generator
-from experiments.catalogs import LISTS
 from experiments.cli import COMMANDS, main
-from experiments.tensorboard import TAGS
-from fl_core.errors import InputError
+from experiments.commands.lists import LISTS
+from experiments.records.tensorboard import TAGS
+from fl_core.base.errors import InputError
 
 SMALL = ["--clients", "10", "--rounds", "3", "--local-steps", "2", "--executor", "vectorized"]
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(folder, mon
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fl_core.files.os.fsync", full)
+    monkeypatch.setattr("fl_core.base.files.os.fsync", full)
     assert main(["run", *SMALL]) == 2
     assert "No space left on device" in capsys.readouterr().err
     (run,) = (folder / "runs").iterdir()

@@ -16,14 +16,14 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fl_core.config import FederationConfig
+from fl_core.base.streams import numpy_generator, torch_generator
 from fl_core.data.clients import client_index, minibatch_positions
 from fl_core.data.datasets import load_dataset
-from fl_core.executors import LocalWork
-from fl_core.federation import Federation
 from fl_core.recipes.catalog import find_method
-from fl_core.rounds import FIGURES, RoundPlan
-from fl_core.streams import numpy_generator, torch_generator
+from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
+from fl_core.run.plan import FIGURES, RoundPlan
+from fl_core.training.executors import LocalWork
 
 METHODS = ("fedavg", "dp-fedavg", "dp-fedavg-fb", "fedper", "local-only", "frozen-extractor")
 RELEASING = METHODS[:4]
@@ -69,7 +69,7 @@ def choose_cohorts(patch: pytest.MonkeyPatch, *cohorts: list[int]) -> None:
     def members(config: FederationConfig, seed: int, round_index: int) -> np.ndarray:
         return np.array(cohorts[next(drawn) % len(cohorts)], dtype=np.int64)
 
-    patch.setattr("fl_core.cohort._members", members)
+    patch.setattr("fl_core.run.cohort._members", members)
 
 
 class StubTraining:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.config import FederationConfig
+from fl_core.base.streams import torch_generator
 from fl_core.data.clients import minibatch_positions
-from fl_core.streams import torch_generator
+from fl_core.run.config import FederationConfig
 from tests.fl_core.plain import BODY, HEAD_WORK, PlainRun
 
 INPUTS, HIDDEN, CLASSES = 64, 32, 10

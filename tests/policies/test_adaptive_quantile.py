@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import envs  # noqa: F401  (registers the environments)
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from policies import AdaptiveQuantileClip, View
 from policies.adaptive_quantile import ExactQuantileClip
 from tests.policies.conftest import clip_of, make_view, observe

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
 from envs.knobs import plan_values
-from fl_core.charging import Charging
-from fl_core.config import FederationConfig
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy.ledger import Ledger
-from fl_core.rounds import RoundPlan
+from fl_core.run.charging import Charging
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import RoundPlan
 from policies import CONTROLLERS, Controller, make_controller
 from policies.budget_schedules import held_pace
 from tests.policies.conftest import make_view, observe

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from policies import CONTROLLERS, ControllerSpec, View, make_controller, parse_controller
 from tests.policies.conftest import make_view
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from envs import EnvCore, make_core
-from fl_core.config import RunSettings
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.recipes.catalog import METHODS
+from fl_core.run.config import RunSettings
 from policies import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 from tests.policies.conftest import LAYERS, make_view, observe
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from envs import DPilotVecEnv, make_core
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from policies import CONTROLLERS, ControllerSpec, RandomControl, View, make_controller
 from tests.policies.conftest import env_settings, make_view, observe
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from policies import (
     BestFixedClip,
     ExponentialDecay,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-import fl_core.release
+import fl_core.run.release
 from fl_core.audit.audit import Audit, audit
+from fl_core.base.streams import torch_generator
 from fl_core.recipes.aggregation import Aggregation
-from fl_core.release import Releasing
-from fl_core.round import Round
-from fl_core.streams import torch_generator
+from fl_core.run.release import Releasing
+from fl_core.run.round import Round
 from tests.fl_core.plain import config
 
 CLIP = 2.0
@@ -22,20 +22,20 @@ ATTACKS = ("sensitivity", "noise", "canaries")
 
 def other_clip(patch: pytest.MonkeyPatch) -> None:
     """Noise for C = 1, whatever was applied."""
-    real = fl_core.release.noise_std
-    patch.setattr(fl_core.release, "noise_std", lambda who, clip, *rest: real(who, torch.ones_like(clip), *rest))
+    real = fl_core.run.release.noise_std
+    patch.setattr(fl_core.run.release, "noise_std", lambda who, clip, *rest: real(who, torch.ones_like(clip), *rest))
 
 
 def variance_as_std(patch: pytest.MonkeyPatch) -> None:
     """√(σC) in the place of σC."""
-    real = fl_core.release.noise_std
-    patch.setattr(fl_core.release, "noise_std", lambda *arguments: real(*arguments).sqrt())
+    real = fl_core.run.release.noise_std
+    patch.setattr(fl_core.run.release, "noise_std", lambda *arguments: real(*arguments).sqrt())
 
 
 def divided_twice(patch: pytest.MonkeyPatch) -> None:
     """The noise of the mean, on the sum."""
-    real = fl_core.release.noise_std
-    patch.setattr(fl_core.release, "noise_std", lambda *arguments: real(*arguments) / arguments[-1].clamp_min(1))
+    real = fl_core.run.release.noise_std
+    patch.setattr(fl_core.run.release, "noise_std", lambda *arguments: real(*arguments) / arguments[-1].clamp_min(1))
 
 
 def clip_by_layer(patch: pytest.MonkeyPatch) -> None:
@@ -51,8 +51,8 @@ def clip_by_layer(patch: pytest.MonkeyPatch) -> None:
 
 def weights_after_clip(patch: pytest.MonkeyPatch) -> None:
     """Every clipped update counts three times."""
-    real = fl_core.release.scaled_sum
-    patch.setattr(fl_core.release, "scaled_sum", lambda *arguments: 3 * real(*arguments))
+    real = fl_core.run.release.scaled_sum
+    patch.setattr(fl_core.run.release, "scaled_sum", lambda *arguments: 3 * real(*arguments))
 
 
 def same_noise(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from fl_core.audit.audit import audit
 from fl_core.audit.canaries import attack_canaries
 from fl_core.audit.noise import attack_noise
 from fl_core.audit.sensitivity import attack_sensitivity
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS
 from tests.fl_core.audit.bugs import BUGS, CLIP, small_audit

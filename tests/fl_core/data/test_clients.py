@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_core.base.errors import InputError
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.partition import partition
-from fl_core.errors import InputError
 from tests.fl_core.data.test_partition import requests
 
 LABELS = np.random.default_rng(0).integers(0, 10, 600)

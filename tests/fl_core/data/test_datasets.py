@@ -8,10 +8,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from fl_core.base.errors import InputError
 from fl_core.data import datasets, loaders
 from fl_core.data.datasets import DATASETS, dataset_available, load_dataset
 from fl_core.data.torchvision_files import TorchvisionFiles
-from fl_core.errors import InputError
 from tests.fl_core.data.conftest import Attempts
 from tests.fl_core.data.writers import random_arrays, write_idx
 

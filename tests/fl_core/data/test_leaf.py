@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fl_core.base.errors import InputError
 from fl_core.data.datasets import dataset_available, load_dataset
-from fl_core.errors import InputError
 from tests.fl_core.data.writers import leaf_content, random_arrays, write_leaf
 
 WRITERS = {name: random_arrays(count, 62, (28, 28), seed=count) for name, count in (("f2", 5), ("f0", 3), ("f1", 4))}

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torchvision.datasets as tv
 
+from fl_core.base.errors import InputError
 from fl_core.data import loaders
 from fl_core.data.datasets import Dataset, dataset_available, load_dataset
-from fl_core.errors import InputError
 from tests.fl_core.data import writers
 from tests.fl_core.data.conftest import Attempts
 from tests.fl_core.data.writers import Arrays, random_arrays

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_core.base.errors import InputError
 from fl_core.data.partition import MINIMUM_SAMPLES, PARTITIONS, concentration, parse_partition, partition
-from fl_core.errors import InputError
 
 SPECS = ["iid", "dirichlet(0.05)", "dirichlet(3)", "shards(2)", "classes(2)", "label_skew(0.3)"]
 LABELS = np.random.default_rng(0).integers(0, 10, 600)

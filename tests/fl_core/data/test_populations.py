@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.config import FederationConfig, RunSettings
+from fl_core.base.errors import InputError
 from fl_core.data.datasets import Dataset, load_dataset
 from fl_core.data.populations import POPULATIONS, population_groups, population_members, share_samples
-from fl_core.errors import InputError
-from fl_core.federation import Federation
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.federation import Federation
 from tests.fl_core.data.writers import leaf_content, random_arrays, write_leaf
 
 PARTITIONS = ("iid", "dirichlet(0.3)", "shards(2)", "classes(3)", "label_skew(0.4)")
@@ -77,7 +77,7 @@ def _held(federation: Federation) -> set[int]:
 def test_no_sample_is_held_in_both_populations(seeds: tuple[int, int], partitions: tuple[str, str]) -> None:
     data = _tagged()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fl_core.federation.load_dataset", lambda *arguments: data.members(arguments[-1]))
+        patch.setattr("fl_core.run.federation.load_dataset", lambda *arguments: data.members(arguments[-1]))
         held = {}
         for population, seed, spec in zip(("proxy", "target"), seeds, partitions, strict=True):
             federation = Federation(FederationConfig(clients=12, population=population, executor="vectorized"))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import ORDERS, Segment
 from fl_core.privacy.curves import rdp_closed_form, rdp_slack

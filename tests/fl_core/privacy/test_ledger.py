@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
 from fl_core.privacy.curves import rdp_closed_form, rdp_slack
 from fl_core.privacy.filters import renyi_order

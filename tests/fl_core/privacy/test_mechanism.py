@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.privacy.mechanism import Clipped, check_placement, clip_factors, noise_std, noised_mean, scaled_sum
 
 

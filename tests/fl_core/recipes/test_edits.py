@@ -10,9 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from fl_core.config import FederationConfig
-from fl_core.errors import InputError
-from fl_core.federation import Federation
+from fl_core.base.errors import InputError
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.mechanism import MECHANISMS
 from fl_core.recipes.objective import SCHEDULES
@@ -20,7 +18,9 @@ from fl_core.recipes.personalization import PERSONALIZATIONS, OwnModel, Personal
 from fl_core.recipes.recipe import COMPONENTS, Recipe, edit, split_list, without
 from fl_core.recipes.sparsification import SPARSIFICATIONS, RandomMask, Sparsification
 from fl_core.recipes.terms import TERMS, Distillation, PersonalConstraint, SharedConstraint
-from fl_core.rounds import RoundPlan
+from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
+from fl_core.run.plan import RoundPlan
 from tests.fl_core.plain import config, plan
 
 torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch.nn import functional
 
-from fl_core.errors import InputError
+from fl_core.base.errors import InputError
 from fl_core.recipes.terms import (
     TERMS,
     AdaptiveNorm,

@@ -1,0 +1,224 @@
+"""`dpilot audit`: a configuration's claim against what attacks on its real rounds measure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from envs.tasks import find_task
+from experiments.records.folder import make_run_folder, write_yaml
+from experiments.records.ledger_file import RunFacts, RunRecord, uncovered_releases
+from experiments.records.privacy import PrivacyReport, report_of
+from experiments.reports.audit import as_json, facts, notes, page
+from experiments.reports.audit_figure import score_figure
+from experiments.reports.drawing import figure_png
+from experiments.reports.words import delta_text
+from fl_core.audit.audit import Audit, audit
+from fl_core.base.errors import require
+from fl_core.base.files import write_bytes, write_json, write_text
+from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
+
+PAPERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp-pfeddsu": (
+        "DP-pFedDSU",
+        {
+            "model": "cnn3",
+            "clients": 20,
+            "partition": "classes(5)",
+            "rounds": 50,
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "clip_norm": 0.01,
+        },
+    ),
+    "feddpa": (
+        "FedDPA",
+        {
+            "model": "cnn2",
+            "clients": 50,
+            "partition": "dirichlet(1)",
+            "rounds": 30,
+            "epsilon": 44.95,
+            "delta": 0.02,
+            "clip_norm": 0.5,
+        },
+    ),
+    "adp-pfl": (
+        "ADP-PFL",
+        {
+            "model": "cnn2",
+            "clients": 100,
+            "sampling_rate": 0.1,
+            "partition": "label_skew(0.2)",
+            "rounds": 100,
+            "epsilon": 3.0,
+            "delta": 1e-5,
+            "clip_norm": 1.0,
+        },
+    ),
+    "acdp-pfsd": (
+        "ACDP-pFSD",
+        {
+            "model": "cnn2",
+            "clients": 50,
+            "partition": "shards(5)",
+            "rounds": 100,
+            "epsilon": 50.08,
+            "delta": 0.013525,
+            "clip_norm": 0.5,
+        },
+    ),
+    "fedglp-adp": (
+        "FedGLP-ADP",
+        {
+            "model": "cnn2",
+            "clients": 10,
+            "partition": "dirichlet(100)",
+            "rounds": 20,
+            "epsilon": 2.0,
+            "delta": 0.1,
+            "clip_norm": 0.5,
+        },
+    ),
+}
+"""The papers by method: clients, cohort, rounds, ε, δ and C of a table of each (`experiments/papers`), on the digits
+and on a model small enough for minutes on a CPU."""
+
+
+@dataclass(frozen=True)
+class AuditCommand:
+    """Attacks on the real rounds of a method: does one client move, and show in, what is released as little as claimed?
+
+    Prints claimed and certified epsilon, what was measured, and a verdict; figures go to a folder below --runs.
+    """
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    canaries: int = 200
+    """Clients with secret directions, each in or out by a coin, over as many runs as it takes."""
+    clip_norm: float = 0.0
+    """Clip norm C; 0 takes the task's."""
+    seed: int = 0
+    """Of directions, coins, cohorts and noise."""
+    runs: Path = Path("runs")
+    """Folder that receives the audit's folder."""
+    page: Path | None = None
+    """File for a page on the result, such as verdict.md; its figure goes beside it."""
+    papers: Path | None = None
+    """Folder for the pages of the five papers' methods as published, each in its paper's setting; other options of
+    the federation are then left aside."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Audit, leave the records, and print what was found."""
+        if self.papers is None:
+            self._execute_one()
+            return
+        require(self.page is None, "page and papers are both given, but the pages of papers have names of their own.")
+        for command in self._of_papers(self.papers):
+            command._execute_one()
+
+    def _of_papers(self, folder: Path) -> Iterable[AuditCommand]:
+        for method, (_, settings) in PAPERS.items():
+            own = {name: value for name, value in settings.items() if name != "clip_norm"}
+            base = find_task("digits").federation
+            federation = replace(base, method=method, guarantee="as-published", **own)
+            yield replace(
+                self,
+                task="digits",
+                clip_norm=settings["clip_norm"],
+                papers=None,
+                page=folder / f"verdict-{method}.md",
+                federation=federation,
+            )
+
+    def _execute_one(self) -> None:
+        config, clip = self.federation, self.clip_norm or find_task(self.task).clip_norm
+        result = audit(config, clip, self.canaries, self.seed)
+        privacy = privacy_of(self.task, result.federation)
+        folder = make_run_folder(self.runs, self.task, f"audit-{config.method}", self.seed)
+        write_yaml(folder / "config.yaml", {"command": "audit", **asdict(self), "clip_norm": clip})
+        write_json(folder / "audit.json", as_json(result, privacy))
+        title = f"Canaries of {config.method}, {config.guarantee}"
+        picture = figure_png(score_figure(result.canaries, title))
+        write_bytes(folder / "scores.png", picture)
+        if self.page is not None:
+            self._write_page(self.page, result, privacy, picture)
+        print_audit(result, privacy, config, clip)
+        print(f"Records: {folder}" + (f"\nPage: {self.page}" if self.page else ""))
+
+    def _write_page(self, path: Path, result: Audit, privacy: PrivacyReport, picture: bytes) -> None:
+        config = self.federation
+        name, _ = PAPERS.get(config.method, (config.method, {}))
+        figure = path.with_suffix(".png")
+        write_bytes(figure, picture)
+        title = f"{name}, {config.guarantee}: what the audit measured"
+        text = page(result, privacy, title, self._setting(result), figure.name, self._command())
+        write_text(path, text)
+
+    def _setting(self, result: Audit) -> list[str]:
+        config, federation = self.federation, result.federation
+        cohort = "all of them in every round" if config.sampling_rate == 1 else f"{config.sampling_rate:g} per round"
+        return [
+            f"{config.dataset}, {config.model} with {federation.model.size:,} parameters",
+            f"{config.clients} clients ({config.partition}), {cohort}",
+            f"{config.rounds} rounds, ε {config.epsilon:g}, δ {delta_text(config.delta)}, "
+            f"C {self.clip_norm or find_task(self.task).clip_norm:g}",
+            f"{self.canaries} canaries, seed {self.seed}",
+        ]
+
+    def _command(self) -> str:
+        """The command line that says the same."""
+        words = ["dpilot", "audit", "--task", self.task, "--clip-norm", f"{self.clip_norm:g}"]
+        words += ["--canaries", str(self.canaries), "--seed", str(self.seed)]
+        usual = find_task(self.task).federation
+        for one in fields(FederationConfig):
+            value = getattr(self.federation, one.name)
+            if value != getattr(usual, one.name):
+                words += [f"--{one.name.replace('_', '-')}", str(value)]
+        return shlex.join([*words, "--page", str(self.page)])
+
+
+def privacy_of(task: str, federation: Federation) -> PrivacyReport:
+    """The privacy of the first of an audit's runs, whose noise is the uniform or the method's own."""
+    config, recipe = federation.config, federation.recipe
+    facts_of_run = RunFacts(
+        task=task,
+        method=config.method,
+        controller="",
+        seed=federation.settings[0].seed,
+        guarantee=config.guarantee,
+        clients=config.clients,
+        cohort=config.cohort,
+        sampling=config.sampling,
+        sampling_rate=config.sampling_rate,
+        placement=config.placement,
+        rounds=config.rounds,
+        rounds_done=int(federation.rounds[0]),
+        exchanges=recipe.exchanges,
+        private=recipe.private,
+        diverged=False,
+        knobs=(),
+        signals={},
+        adaptive=False,
+        uncovered=uncovered_releases(config),
+        population=config.population,
+    )
+    return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
+
+
+def print_audit(result: Audit, privacy: PrivacyReport, config: FederationConfig, clip: float) -> None:
+    """What a user wants to know."""
+    print(f"Audit of {config.method} ({config.guarantee}, {config.placement} noise, C {clip:g})")
+    lines = facts(result, privacy)
+    width = max(len(name) for name, _ in lines)
+    print(*(f"  {name:<{width}}  {value}" for name, value in lines), sep="\n")
+    print(*notes(result), sep="\n", end="\n" if notes(result) else "")
+    print(result.verdict)

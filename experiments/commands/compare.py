@@ -1,0 +1,247 @@
+"""`dpilot compare`: controllers on the same held-out instances at the same (epsilon, delta)."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from envs import EnvCore, make_core
+from envs.instances import instance_seeds
+from envs.tasks import default_federation
+from experiments.contenders.contenders import fixed_contender, make_contenders
+from experiments.contenders.fixed_clip_search import COARSE_VALUES
+from experiments.contenders.instances import Case, check_instances, deal, drawn, vary
+from experiments.contenders.play import Contender, Settings, play
+from experiments.contenders.progress import rounds_bar
+from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
+from experiments.records.folder import make_run_folder, write_yaml
+from experiments.records.ledger_file import uncovered_releases
+from experiments.records.tensorboard import RoundWriter, hyperparameters
+from experiments.reports.comparison import table, write_report
+from experiments.reports.verdict import verdict
+from experiments.reports.words import targets_text
+from fl_core.base.errors import InputError, require, require_count
+from fl_core.run.config import FederationConfig
+
+DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
+
+
+@dataclass(frozen=True)
+class CompareCommand:
+    """Controllers on the same held-out instances, at the same epsilon and delta; leaves a report."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
+    """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, or ppo:FOLDER,FOLDER,... for
+    several trainings of one."""
+    seeds: int = 20
+    """Held-out seeds that every controller runs on, in each instance."""
+    vary: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="(default: none)")] = ()
+    """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
+    generator: str = ""
+    """Draws instances instead, by name (`dpilot list generators`) or as written, epsilon=3..12,clients=25|50; searches
+    run on its training instances."""
+    draws: int = 10
+    """Instances drawn from the generator's test set."""
+    hindsight: bool = False
+    """Whether to play a grid of fixed clip norms on the held-out runs too, and to report the regret to the best."""
+    search_instances: int = 8
+    """Training instances on which best-fixed, and what derives from it, is searched."""
+    train_on: str = "proxy"
+    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
+    runs: Path = Path("runs")
+    """Folder that receives the comparison's folder."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Compare, write the report, and print the table."""
+        require_count("seeds", self.seeds)
+        require_count("search_instances", self.search_instances)
+        if not self.controllers:
+            raise InputError("controllers is empty, but it needs at least one name.")
+        settings = {"task": self.task, **asdict(self.federation)}
+        instances = self.instances()
+        check_instances(instances, settings)
+        generated = settings | {"generator": self.generator}
+        if self.hindsight:
+            _grid_probe(settings)  # refuses a method without clip norms before any run is played
+        contenders = make_contenders(self.controllers, generated, self.search_instances, self.train_on)
+        folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
+        write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
+        seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
+        comparison = compare(
+            contenders, settings, seeds, command_line(), instances, self.hindsight, drawn=bool(self.generator)
+        )
+        finish(comparison, folder)
+
+    def instances(self) -> tuple[Instance, ...]:
+        """The settings to compare in; none for the task's own.
+
+        Raises:
+            InputError: they cannot be read, or are both named and drawn.
+        """
+        require_count("draws", self.draws)
+        if not self.generator:
+            return vary(self.vary, self.federation)
+        require(not self.vary, "vary and generator both say what instances differ in; give one of them.")
+        return drawn(self.generator, self.draws, self.federation)
+
+
+def command_line() -> str:
+    """What the user typed, ready to be typed again."""
+    return shlex.join(["dpilot", *sys.argv[1:]])
+
+
+def compare(
+    contenders: Sequence[Contender],
+    settings: Settings,
+    seeds: Sequence[int],
+    command: str,
+    instances: Sequence[Instance] = (),
+    hindsight: bool = False,
+    drawn: bool = False,
+) -> Comparison:
+    """Play every controller on every seed.
+
+    Args:
+        contenders: the controllers.
+        settings: the environment, without any controller's view; unless it names a population, target clients.
+        seeds: of held-out runs, the same for all; dealt out to the instances in equal blocks.
+        command: what to type to get this again.
+        instances: settings to compare in; () for the task's own.
+        hindsight: whether fixed clip norms are played on the same runs, for the regret to the best of them.
+        drawn: whether the instances were drawn by a generator.
+    """
+    cases = deal(seeds, instances)
+    began = time.monotonic()
+    settings = {"instances": "test", **settings}
+    core = make_core(1, **{**settings, **contenders[0].view, "reward": "final-accuracy"})
+    config = core.federation.config
+    results: list[ControllerResult] = []
+    executor = ""
+    for number, contender in enumerate(contenders, start=1):
+        title = f"{number}/{len(contenders)} {contender.label}"
+        with rounds_bar(config.rounds * len(cases) * len(contender.builds), title) as progress:
+            episodes, executor = play(contender, settings, cases, progress)
+        results.append(_result(contender, settings, episodes))
+    grid = _play_grid(settings, cases) if hindsight else ()
+    budget = core.federation.charging.budgets[0]
+    return Comparison(
+        task=core.task.name,
+        method=config.method,
+        dataset=", ".join(dict.fromkeys(str(one.changes.get("dataset", config.dataset)) for one in instances))
+        or config.dataset,
+        clients=config.clients,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        rounds=config.rounds,
+        sampling="full" if config.sampling_rate == 1 else config.sampling,
+        sampling_rate=config.sampling_rate,
+        accountant=budget.accountant,
+        placement=config.placement,
+        device=str(core.federation.device),
+        executor=executor,
+        wall_seconds=time.monotonic() - began,
+        created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=command,
+        controllers=tuple(results),
+        instances=tuple(instances),
+        hindsight=grid,
+        judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
+        guarantee=config.guarantee,
+        uncovered=uncovered_releases(config),
+        population=config.population,
+        drawn=drawn,
+    )
+
+
+def _result(contender: Contender, settings: Settings, episodes: Sequence[Episode]) -> ControllerResult:
+    """The record of what a contender did."""
+    probe = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
+    return ControllerResult(
+        name=contender.name,
+        label=contender.label,
+        signals=contender.signals,
+        signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in probe.features)),
+        training_rounds=contender.training_rounds,
+        search_rounds=contender.search_rounds,
+        tuned_on=contender.tuned_on,
+        tuned_population=contender.tuned_population,
+        episodes=tuple(episodes),
+        trainings=contender.trainings,
+        releases=contender.releases,
+    )
+
+
+def _grid_probe(settings: Settings) -> EnvCore:
+    """An environment of the grid of fixed clip norms."""
+    return make_core(1, **{**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy"})
+
+
+def _play_grid(settings: Settings, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
+    """Fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
+    core = _grid_probe(settings)
+    knob, rounds = core.knobs[0], core.federation.config.rounds
+    grid = [fixed_contender(float(value), settings) for value in knob.decode(np.linspace(-1, 1, COARSE_VALUES))]
+    results = []
+    with rounds_bar(rounds * len(cases) * len(grid), f"hindsight: {len(grid)} fixed clip norms") as progress:
+        for contender in grid:
+            episodes, _ = play(contender, settings, cases, progress, every_round=False)
+            results.append(_result(contender, settings, episodes))
+    return tuple(results)
+
+
+def finish(comparison: Comparison, folder: Path) -> None:
+    """Write report and TensorBoard events of a comparison, and print its table and verdict."""
+    files = write_report(comparison, folder)
+    for result in comparison.controllers:
+        _write_events(comparison, result, folder / result.label.replace("/", "-"))
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(table(comparison))
+    console.print(verdict(comparison), highlight=False, soft_wrap=False)
+    console.print(f"Report: {files['report.html']}", highlight=False, soft_wrap=True)
+    console.print(f"TensorBoard: tensorboard --logdir {folder.parent}", highlight=False, soft_wrap=True)
+
+
+def _write_events(comparison: Comparison, result: ControllerResult, folder: Path) -> None:
+    """A controller's mean trajectory over the seeds, and its line of the HParams page."""
+    with RoundWriter(folder) as writer:
+        for name in sorted({name for episode in result.episodes for name in episode.trajectory}):
+            by_round: dict[int, list[float]] = {}
+            for episode in result.episodes:
+                for index, value in zip(*episode.series(name), strict=True):
+                    by_round.setdefault(int(index), []).append(value)
+            for index, values in sorted(by_round.items()):
+                writer.round(index, {name: float(np.mean(values))})
+        targets = set(comparison.targets.values())
+        spent = ("epsilon_spent",) if len(targets) == 1 else ()  # different budgets have no mean
+        parameters = hyperparameters(
+            task=comparison.task,
+            method=comparison.method,
+            controller=result.name,
+            signals=result.signals,
+            epsilon=targets.pop() if len(targets) == 1 else targets_text(comparison),
+            rounds=comparison.rounds,
+            clients=comparison.clients,
+            sampling_rate=comparison.sampling_rate,
+            population=comparison.population,
+            trained_on=result.tuned_population,
+            seed=f"mean of {len(result.episodes)}",
+        )
+        metrics = {
+            name: float(np.mean([getattr(episode, name) for episode in result.episodes]))
+            for name in ("global_accuracy", "personal_accuracy", *spent)
+        }
+        writer.hparams(parameters, metrics)

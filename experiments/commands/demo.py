@@ -1,0 +1,68 @@
+"""`dpilot demo`: the whole path on real digits, in minutes on a CPU."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.config import TrainingConfig
+from agents.training import train
+from envs.instances import instance_seeds
+from experiments.commands.compare import DEFAULT_CONTROLLERS, command_line, compare, finish
+from experiments.commands.train import TrainCommand
+from experiments.commands.train import finish as finish_training
+from experiments.contenders.contenders import make_contenders
+from experiments.records.folder import make_run_folder, write_yaml
+from fl_core.base.errors import require_count
+
+TASK = "digits"
+
+
+@dataclass(frozen=True)
+class DemoCommand:
+    """Train a clipping controller on real digits, then compare it with hand-coded ones at the same epsilon."""
+
+    seeds: int = 20
+    """Held-out instances of the comparison."""
+    episodes: int = 120
+    """Training episodes of the controller."""
+    search_instances: int = 8
+    """Training instances on which the best fixed clip norm is searched."""
+    seed: int = 0
+    """Seed of the training."""
+    runs: Path = Path("runs")
+    """Folder that receives everything."""
+
+    def execute(self) -> None:
+        """Run the demo."""
+        for name in ("seeds", "search_instances"):
+            require_count(name, getattr(self, name))
+        began = time.monotonic()
+        say = Console(highlight=False, soft_wrap=True).print
+        training = TrainCommand(training=TrainingConfig(episodes=self.episodes, seed=self.seed), runs=self.runs)
+        config = training.federation
+        say(
+            f"[bold]The task[/bold]: {config.clients} clients hold 8x8 digits, {config.partition} of labels each; "
+            f"{config.rounds} rounds of {config.method} at epsilon {config.epsilon:g}, delta {config.delta:g} "
+            "(client level). Which clip norm should each round use?"
+        )
+        say(
+            f"[bold]1/2[/bold] PPO learns a clip norm for every 4th round from {self.episodes} simulated runs of proxy "
+            "clients."
+        )
+        folder = training.new_folder()
+        result = train(training.settings(), training.training, folder, progress=True)
+        finish_training(result, folder)
+        say(
+            f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "
+            "equal epsilon."
+        )
+        settings = {"task": TASK, "instances": "test"}
+        contenders = make_contenders([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], settings, self.search_instances)
+        target = make_run_folder(self.runs, TASK, "compare", self.seeds)
+        write_yaml(target / "config.yaml", {"command": "demo", "seeds": self.seeds, "controller": str(folder)})
+        finish(compare(contenders, settings, instance_seeds("test", self.seeds), command_line()), target)
+        say(f"The whole demo took {time.monotonic() - began:.0f} s.")

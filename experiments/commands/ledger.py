@@ -1,0 +1,150 @@
+"""`dpilot ledger`: the privacy of a run, for a reviewer: what was released, what it cost, and which ε holds."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from experiments.records.ledger_file import FILE, RunRecord, read_record
+from experiments.records.privacy import (
+    UNIT,
+    PrivacyReport,
+    placement_text,
+    report_of,
+    sampling_text,
+)
+from experiments.reports.drawing import figure_png
+from experiments.reports.ledger_figure import ledger_figure
+from fl_core.base.errors import require, require_name
+from fl_core.base.files import write_bytes
+from fl_core.privacy.accounting import ACCOUNTANTS
+from fl_core.privacy.ledger import Ledger
+from fl_core.run.config import delta_warning
+
+FIGURE = "ledger.png"
+
+
+@dataclass(frozen=True)
+class LedgerCommand:
+    """The privacy of a run, read from its folder; leaves a figure of it there."""
+
+    run: Annotated[str, tyro.conf.Positional] = ""
+    """The run's folder, as `dpilot run` printed it."""
+    accountants: tuple[str, ...] = ()
+    """Whose figures to give beside the certified one: pld, rdp, prv, gdp (sampling rate 1). None takes pld and rdp
+    below sampling rate 1, where they differ."""
+
+    def execute(self) -> None:
+        """Print the report and draw the figure."""
+        require(bool(self.run), "ledger needs the folder of a run: dpilot ledger runs/NAME.")
+        for name in self.accountants:
+            require_name("accountant", name, ACCOUNTANTS)
+        folder = Path(self.run)
+        if folder.name == FILE:
+            folder = folder.parent
+        record = read_record(folder)
+        console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+        print_report(record, console, self.accountants)
+        if record.ledger.charges:
+            write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
+            console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
+
+
+def print_report(record: RunRecord, console: Console, accountants: tuple[str, ...] = ()) -> None:
+    """Everything that a reviewer needs in order to judge the run's ε."""
+    lines, facts = list(report_lines(record, accountants)), record.facts
+    done = f"{facts.rounds_done} of {facts.rounds} rounds"
+    console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, text in lines:
+        table.add_row(f"  {name}", text)
+    console.print(table)
+    if record.ledger.charges:
+        console.print(releases_table(record.ledger))
+
+
+def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The report but for the table of releases, as names and texts."""
+    facts, ledger = record.facts, record.ledger
+    yield "unit", UNIT
+    yield "delta", delta_warning(ledger.delta, facts.clients) or f"{ledger.delta:g}"
+    yield "sampling", sampling_text(facts)
+    if facts.private:
+        yield "noise", placement_text(facts)
+    report = report_of(record)
+    yield from epsilon_lines(record, report, accountants)
+    yield "adaptive", report.validity
+    yield "uncovered", "; ".join(facts.uncovered) or "nothing"
+    yield "clients", f"{facts.clients:,}, population {facts.population}"
+    if facts.tuning:
+        yield "tuned on", facts.tuning
+    yield "controller set", ", ".join(facts.knobs) or "nothing"
+    yield "controller saw", ", ".join(f"{name} ({kind})" for name, kind in facts.signals.items()) or "nothing"
+
+
+def epsilon_lines(
+    record: RunRecord, report: PrivacyReport, accountants: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    """Certified, indicative and claimed ε, each with what it rests on."""
+    facts, ledger, claim = record.facts, record.ledger, record.claim
+    if not facts.exchanges:
+        yield "certified", "0: nothing leaves the clients"
+        return
+    if claim is not None:
+        yield (
+            "claimed",
+            f"{claim.epsilon_spent():.4g} of {claim.epsilon:g} by the paper's accounting ({claim.accountant})",
+        )
+        certified = "none" if report.certified is None else f"{report.certified:.4g}"
+        yield "certified", f"{certified}; the noise on the updates alone: {report.updates_only:.4g}"
+    elif not math.isfinite(report.spent):
+        yield "certified", "none: nothing limits what was released"
+        return
+    else:
+        rest = "" if report.certified is not None else "none, for what is uncovered; by the noise alone "
+        yield (
+            "certified",
+            f"{rest}{report.spent:.4g} of {report.target:g} ({ledger.accountant}), for noise chosen adaptively",
+        )
+    chosen = accountants or (("pld", "rdp") if ledger.sampling_rate < 1 else ())
+    if ledger.charges and chosen:
+        figures = ", ".join(f"{ledger.epsilon_by(name):.4g} by {name.upper()}" for name in chosen)
+        yield "indicative", f"{figures}, for noise fixed in advance"
+    yield from report.views()
+    budgets = record.books.clients
+    if budgets:
+        spent = ", ".join(f"{one.epsilon_spent():.4g} of {one.epsilon:g}" for one in budgets)
+        yield "clients' own", f"{spent}; a client whose budget is spent takes no further part"
+
+
+def releases_table(ledger: Ledger) -> Table:
+    """Every kind of release: its class, its rounds and the range of its noise; at last the rounds' joint noise."""
+    table = Table(title="Releases, charged before any data was touched", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("release", "class", "rounds", "noise multiplier"):
+        table.add_column(heading, justify="left" if heading in ("release", "class") else "right")
+    kinds: dict[tuple[str, str], list[float]] = {}
+    for charge in ledger.charges:
+        for release in charge.releases:
+            kinds.setdefault((release.name, release.signal_class), []).append(release.noise_multiplier)
+    for (name, kind), multipliers in kinds.items():
+        table.add_row(name, kind, str(len(multipliers)), span(multipliers))
+    joint = [charge.noise_multiplier for charge in ledger.charges]
+    table.add_row("a round's together", "", str(len(joint)), span(joint))
+    return table
+
+
+def span(values: list[float]) -> str:
+    """A range of numbers, or the one number that all of them are."""
+    low, high = f"{min(values):.4g}", f"{max(values):.4g}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,231 @@
+"""`dpilot list`: what there is to choose from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from agents.algorithms import ALGORITHMS
+from agents.curricula import CURRICULA
+from agents.online import KNOBS, NAME
+from envs.context import context_features
+from envs.generators import COMMAS, GENERATORS, SETTINGS
+from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
+from envs.rewards import REWARDS
+from envs.signals import all_features
+from envs.tasks import TASKS, find_task
+from experiments.contenders.contenders import LEARNED
+from experiments.contenders.tuned import TUNED
+from experiments.papers.tables import find_table, table_names
+from fl_core.base.errors import unknown_name
+from fl_core.data.datasets import DATASETS, dataset_available
+from fl_core.data.partition import PARTITIONS
+from fl_core.models.networks import MODELS
+from fl_core.recipes.catalog import METHODS
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.recipe import Recipe
+from fl_core.run.config import FederationConfig
+from policies.catalog import CONTROLLERS, ControllerSpec
+
+Rows = Iterable[tuple[str, ...]]
+
+
+def _tasks() -> Rows:
+    yield ("task", "what it is", "dataset", "epsilon", "clip range")
+    for task in TASKS.values():
+        low, high = task.clip_range
+        yield (task.name, task.summary, task.federation.dataset, f"{task.federation.epsilon:g}", f"{low:g} to {high:g}")
+
+
+def _methods() -> Rows:
+    yield ("method", "what it is")
+    for recipe in METHODS.values():
+        published = recipe.in_mode("as-published")
+        lines = {
+            "parts": ", ".join(_parts(recipe)),
+            "options": ", ".join(_options(recipe)) or "none",
+            "knobs": ", ".join(knob.name for knob in recipe.knobs) or "none",
+            "releases": ", ".join(recipe.releases) or ("updates without noise" if recipe.exchanges else "nothing"),
+        }
+        if recipe.private:
+            lines["as published"] = "; ".join(recipe.published) or "the same"
+            lines["then uncovered"] = "; ".join(published.uncovered("distributed", False)) or "nothing"
+        details = [f"{name}: {text}" for name, text in lines.items()]
+        yield (recipe.name, "\n".join([f"{recipe.summary} ({recipe.source})", *details, ""]))
+
+
+def _options(recipe: Recipe) -> Iterable[str]:
+    """What `--set` can change about the parts that are not neutral, with the recipe's values."""
+    named: list[tuple[str, Any]] = [("personalization", recipe.personalization)]
+    if recipe.sparsification.kind != "none":
+        named.append(("sparsification", recipe.sparsification))
+    named += [(term.kind, term) for term in recipe.objective.terms]
+    for owner, part in named:
+        for field in fields(part):
+            value, neutral = getattr(part, field.name), getattr(Personalization(), field.name, None)
+            if owner != "personalization" or value != neutral:
+                yield f"{owner}.{field.name}={value}"
+
+
+def _parts(recipe: Recipe) -> Iterable[str]:
+    """The parts that are not neutral, one line each."""
+    personalization = recipe.personalization
+    if personalization != Personalization():
+        local = f" ({personalization.local})" if personalization.local != "none" else ""
+        yield f"{personalization.kind}{local}"
+    yield " + ".join([recipe.objective.schedule, *(term.kind for term in recipe.objective.terms)])
+    if recipe.sparsification.kind != "none":
+        yield f"{recipe.sparsification.kind} sparsification"
+    if recipe.exchanges:
+        yield f"{recipe.mechanism.clip} clip" if recipe.private else "no clip"
+
+
+def _controllers() -> Rows:
+    yield ("controller", "what it does", "signals", "knobs")
+    for name, controller in CONTROLLERS.items():
+        knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
+        yield (controller.usage(), controller.summary, controller.needed_signals, knobs)
+    yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", "its own", "its own")
+    summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
+    yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS)
+    for algorithm in LEARNED:
+        yield (f"{algorithm}:FOLDER", f"saved by `dpilot train --algo {algorithm}`", "its own", "its own")
+
+
+def _algorithms() -> Rows:
+    yield ("algorithm", "what it is", "its options", "here?")
+    for name, one in ALGORITHMS.items():
+        usual = (f"{option.replace('_', '-')} {_default(value)}" for option, value in one.options.items())
+        here = find_spec(one.place.partition(":")[0]) is not None
+        yield (name, one.summary, ", ".join(usual), "yes" if here else "no: install the extra zoo")
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "learned"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+
+
+def _curricula() -> Rows:
+    yield ("curriculum", "which training instances it plays")
+    yield from ((name, one.summary) for name, one in CURRICULA.items())
+
+
+def _datasets() -> Rows:
+    yield ("dataset", "what it is", "classes", "here?", "how to get it")
+    for name, entry in DATASETS.items():
+        here = dataset_available(name)
+        yield (name, entry.description, str(entry.classes), "yes" if here else "no", "" if here else entry.how_to_get)
+
+
+def _models() -> Rows:
+    yield ("model", "what it is")
+    yield from ((name, entry.summary) for name, entry in MODELS.items())
+    yield ("MODEL-groupnorm", "any convolutional one with a GroupNorm after each convolution")
+
+
+def _partitions() -> Rows:
+    yield ("partition", "what it does")
+    yield from PARTITIONS.items()
+
+
+def _knobs() -> Rows:
+    yield ("knob", "what it sets", "range on the task digits", "default", "methods with it")
+    task = find_task("digits")
+    for one in known_knobs().values():
+        knob = make_knob(task, one)
+        summary = f"{knob.summary} (one per layer)" if one.per_layer else knob.summary
+        methods = methods_with(one.name)
+        few = ", ".join(methods) if len(methods) <= FEW_METHODS else f"{len(methods)} of {len(METHODS)}"
+        yield (knob.name, summary, f"{knob.low:g} to {knob.high:g} ({knob.scale})", f"{knob.default:g}", few)
+    for name, knobs in KNOB_GROUPS.items():
+        yield (name, f"those that the method has of {', '.join(knobs)}", "", "", "")
+    yield (EVERY_KNOB, "every knob of the method; telemetry_share only where telemetry is seen", "", "", "")
+
+
+def _signals() -> Rows:
+    yield ("signal", "class", "scale", "what it shows, x")
+    yield from (tuple(feature.cells.values()) for feature in (*all_features(), *context_features("visible")))
+
+
+def _generators() -> Rows:
+    yield ("generator", "what its instances differ in", "as written")
+    yield from ((name, one.summary, "\n".join(COMMAS.split(one.spec))) for name, one in GENERATORS.items())
+    ranges = ", ".join(name for name in SETTINGS if isinstance(getattr(FederationConfig, name), float))
+    yield ("SETTING=LOW..HIGH", "your own: numbers between, log-uniform", f"of {ranges}")
+    yield (
+        "SETTING=A|B",
+        "values, equally likely; several settings are separated by commas",
+        f"of {', '.join(SETTINGS)}",
+    )
+
+
+def _papers() -> Rows:
+    yield ("table", "paper", "where", "what it shows", "datasets", "here?")
+    for table in map(find_table, table_names()):
+        datasets = list(dict.fromkeys(block.dataset for block in table.blocks.values()))
+        here = all(map(dataset_available, datasets))
+        yield (table.name, table.paper, table.where, table.title, ", ".join(datasets), "yes" if here else "no")
+
+
+def _rewards() -> Rows:
+    yield ("reward", "what it rewards")
+    yield from ((name, reward.summary) for name, reward in REWARDS.items())
+
+
+LISTS: dict[str, Callable[[], Rows]] = {
+    "tasks": _tasks,
+    "methods": _methods,
+    "controllers": _controllers,
+    "algorithms": _algorithms,
+    "curricula": _curricula,
+    "datasets": _datasets,
+    "models": _models,
+    "partitions": _partitions,
+    "knobs": _knobs,
+    "signals": _signals,
+    "rewards": _rewards,
+    "generators": _generators,
+    "papers": _papers,
+}
+
+
+def _lists() -> Rows:
+    yield ("dpilot list", "what there is")
+    for name, rows in LISTS.items():
+        _, *entries = rows()
+        yield (name, ", ".join(entry[0] for entry in entries))
+
+
+@dataclass(frozen=True)
+class ListCommand:
+    """What there is to choose from."""
+
+    what: Annotated[str, tyro.conf.Positional] = ""
+    """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
+    rewards, generators, papers. Without one, what each of these lists has."""
+
+    def execute(self) -> None:
+        """Print the list."""
+        if self.what and self.what not in LISTS:
+            raise unknown_name("list", self.what, LISTS)
+        print_list(LISTS[self.what]() if self.what else _lists())
+
+
+def print_list(rows: Rows) -> None:
+    """Print rows below their heading, the first of them."""
+    heading, *entries = rows
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in heading:
+        table.add_column(name, overflow="fold")
+    for entry in entries:
+        table.add_row(*entry)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -1,0 +1,186 @@
+"""`dpilot paper`: a table of a paper, run cell by cell and set beside its printed numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+import yaml
+
+from experiments.commands.lists import LISTS, print_list
+from experiments.papers.cells import Cell, make_cells
+from experiments.papers.jobs import distinct, run_cells
+from experiments.papers.results import BlockResult, gather, write_data
+from experiments.papers.sheets import print_sheets, write_markdown
+from experiments.papers.tables import Layer, PaperTable, find_table
+from fl_core.base.errors import require, require_count, unknown_name
+from fl_core.data.datasets import dataset_available
+from fl_core.recipes.recipe import GUARANTEES
+
+
+@dataclass(frozen=True)
+class PaperCommand:
+    """A table of a paper beside our numbers. Finished cells are kept: the same command again goes on after them."""
+
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """The table (`dpilot list papers`); without it, all are listed."""
+    blocks: tuple[str, ...] = ()
+    """Blocks of the table to run, by name; all if left out."""
+    methods: tuple[str, ...] = ()
+    """Rows to run, by label or by the method's name in `dpilot list methods`; all if left out."""
+    cells: tuple[str, ...] = ()
+    """Columns to run, by label or as KEY=VALUE of their settings, such as epsilon=2; all if left out."""
+    seeds: int = 1
+    """Runs per number, on held-out instances that are the same for every row."""
+    guarantees: tuple[str, ...] = ("sound", "as-published")
+    """What epsilon is to mean: sound, as-published or both."""
+    dataset: str = ""
+    """Dataset to run on: its blocks alone, or all blocks if the table has none of it; empty takes the table's datasets,
+    or one that is at hand in their place."""
+    model: str = ""
+    """Model to train; empty takes the table's."""
+    rounds: int = 0
+    """Communication rounds; 0 takes the table's."""
+    change: tuple[str, ...] = ()
+    """Other settings of the federation as KEY=VALUE, such as "partition=dirichlet(1)", in place of the table's."""
+    curves: bool = False
+    """Measure accuracy after every round, for TensorBoard; by default only at the end."""
+    jobs: int = 1
+    """Processes that run cells side by side, one thread each."""
+    runs: Path = Path("runs")
+    """Folder that receives the table's folder."""
+    folder: Path | None = None
+    """The table's folder itself: to continue one that was moved, or to add to one."""
+
+    def execute(self) -> None:
+        """Run what is missing, write the results, and print them."""
+        if not self.name:
+            print_list(LISTS["papers"]())
+            return
+        table, change = find_table(self.name), self._change()
+        self._check()
+        everything = make_cells(table, self.guarantees, self.seeds, change)
+        chosen = select(table, everything, self._blocks(table), self.methods, self.cells)
+        folder = self.folder or self.runs / self._folder_name()
+        _announce(table, chosen, folder)
+        shown = {cell.block for cell in chosen}
+        # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
+        whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)
+        whole = [cell for cell in whole if cell.block in shown or not cell.substitute_for]
+        run_cells(chosen, folder, self.curves, self.jobs, lambda: _write(table, whole, folder))
+        results = _write(table, whole, folder)
+        print_sheets([result for result in results if result.block.name in shown])
+        print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
+
+    def _blocks(self, table: PaperTable) -> tuple[str, ...]:
+        """The blocks asked for: where none is named, those of the dataset that is, if the table has it."""
+        return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
+
+    def _check(self) -> None:
+        require_count("seeds", self.seeds)
+        require_count("jobs", self.jobs)
+        require_count("rounds", self.rounds, least=0)
+        require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
+        for guarantee in self.guarantees:
+            if guarantee not in GUARANTEES:
+                raise unknown_name("guarantee", guarantee, GUARANTEES)
+
+    def _change(self) -> dict[str, Any]:
+        """What replaces the table's settings everywhere."""
+        change: dict[str, Any] = dict(_pair(one, "change") for one in self.change)
+        named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
+        return change | {name: value for name, value in named.items() if value}
+
+    def _folder_name(self) -> str:
+        """The same for the same settings, so that a command can go on where it was interrupted."""
+        words = ["paper", self.name, self.dataset, self.model, f"{self.rounds}-rounds" if self.rounds else ""]
+        words += [re.sub(r"[^\w.=-]+", "-", one).strip("-") for one in self.change]
+        return "__".join(word for word in words if word)
+
+
+def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
+    """Write what the finished cells come to."""
+    results = gather(table, cells, folder)
+    write_data(table, results, folder)
+    write_markdown(table, results, folder)
+    return results
+
+
+def _pair(text: str, option: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    require(bool(equals and key), f"{option} is '{text}', but it must read KEY=VALUE.")
+    return key.strip(), yaml.safe_load(value)
+
+
+def select(
+    table: PaperTable, cells: Sequence[Cell], blocks: Sequence[str], methods: Sequence[str], columns: Sequence[str]
+) -> list[Cell]:
+    """The cells that the user asks for.
+
+    Raises:
+        InputError: a name is unknown in this table, or nothing is left.
+    """
+    for block in blocks:
+        if block not in table.blocks:
+            raise unknown_name("block", block, table.blocks)
+    wanted = {place for method in methods for place in _places(table, cells, method)}
+    for column in columns:
+        if not any(_matches(table, cell, column) for cell in cells):
+            labels = {label for block in table.blocks.values() for label in block.columns}
+            raise unknown_name(f"cells: column of table '{table.name}'", column, labels)
+    chosen = [
+        cell
+        for cell in cells
+        if (not blocks or cell.block in blocks)
+        and (not methods or (cell.row, cell.column) in wanted)
+        and (not columns or any(_matches(table, cell, column) for column in columns))
+    ]
+    require(bool(chosen), "blocks, methods and cells together match nothing in this table.")
+    return chosen
+
+
+def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[str, str]]:
+    """Rows and columns that a name stands for: the row of that label, or else where the method is."""
+    found = [cell for cell in cells if cell.row.lower() == name.lower()]
+    found = found or [cell for cell in cells if cell.federation.method == name]
+    if not found:
+        known = {known for cell in cells for known in (cell.row, cell.federation.method)}
+        raise unknown_name(f"methods: row of table '{table.name}'", name, known)
+    return {(cell.row, cell.column) for cell in found}
+
+
+def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
+    """Whether a cell's column is the one of that label, or has that setting."""
+    if column.lower() == cell.column.lower():
+        return True
+    key, equals, value = column.partition("=")
+    layer: Layer = table.blocks[cell.block].columns[cell.column]
+    return bool(equals) and key.strip() in layer and _same(layer[key.strip()], value)
+
+
+def _same(value: Any, text: str) -> bool:
+    try:
+        return float(value) == float(text)
+    except (TypeError, ValueError):
+        return str(value) == text.strip()
+
+
+def _announce(table: PaperTable, cells: Sequence[Cell], folder: Path) -> None:
+    """Say what is about to happen, and what is not as in the paper."""
+    print(f"{table.paper}, {table.where}: {table.title}")
+    for wanted, (dataset, model) in _substitutes(cells).items():
+        why = "is not taken" if dataset_available(wanted) else "is not at hand"
+        print(f"dataset '{wanted}' {why}: these are runs on {dataset} with model {model}, no reproduction.")
+    runs = distinct(cells)
+    missing = sum(not cell.path(folder).exists() for cell in runs)
+    print(f"{len(runs)} run{'s' if len(runs) != 1 else ''}, {missing} to do, in {folder}", flush=True)
+
+
+def _substitutes(cells: Sequence[Cell]) -> Mapping[str, tuple[str, str]]:
+    return {
+        cell.substitute_for: (cell.federation.dataset, cell.federation.model) for cell in cells if cell.substitute_for
+    }

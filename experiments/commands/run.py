@@ -1,0 +1,221 @@
+"""`dpilot run`: one federated run under one controller, recorded as it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from envs import EnvCore, make_core
+from envs.playing import RowProgress, decisions
+from envs.tasks import default_federation
+from experiments.contenders.contenders import make_contenders
+from experiments.contenders.play import Contender, episode_of
+from experiments.contenders.progress import rounds_bar
+from experiments.records.costs import composed_epsilon
+from experiments.records.folder import make_run_folder, write_csv, write_yaml
+from experiments.records.ledger_file import record_of, write_record
+from experiments.records.privacy import privacy_report
+from experiments.records.run_state import drop_run_state, load_run_state, save_run_state
+from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
+from fl_core.base.errors import require, require_count
+from fl_core.base.files import spelled_out, write_json
+from fl_core.run.config import EVALUATIONS, FederationConfig, RunSettings
+from fl_core.run.plan import find_figure
+
+SAVE_SECONDS = 10.0
+"""How often the rounds so far are written."""
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """One federated run under one controller. Its rounds go to a folder below --runs, and to TensorBoard."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    controller: str = "fixed"
+    """Who sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
+    ppo:FOLDER, or none."""
+    seed: int = 0
+    """Instance: fixes partition, initial model, cohorts, batches and noise."""
+    search_instances: int = 8
+    """Training instances on which best-fixed, and what derives from it, is searched first."""
+    train_on: str = "proxy"
+    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
+    runs: Path = Path("runs")
+    """Folder that receives the run's folder."""
+    resume: Path | None = None
+    """Folder of an interrupted run to continue; every other option is taken from it."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Run it, leave its records, and print what came of it."""
+        if self.resume is not None:
+            state = load_run_state(self.resume)
+            (contender,) = make_contenders([state.controller], state.settings, state.search_instances, state.train_on)
+            core = _make_core(state.settings, contender)
+            core.load_state_dict(state.core)
+            midway = bool(core.federation.rounds.any())
+            _finish(core, contender, self.resume, state.about, state.memory, midway)
+            return
+        require_count("seed", self.seed, least=0)
+        require_count("search_instances", self.search_instances)
+        settings = {"task": self.task, **asdict(self.federation)}
+        (contender,) = make_contenders([self.controller], settings, self.search_instances, self.train_on)
+        several = len(contender.builds)
+        require(several == 1, f"controller '{contender.name}' names {several} trainings, but a run is played by one.")
+        core = _make_core(settings, contender)
+        core.reset([0], [RunSettings(seed=self.seed)])
+        folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
+        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": contender.view})
+        about = {
+            "settings": settings,
+            "controller": self.controller,
+            "seed": self.seed,
+            "search_instances": self.search_instances,
+            "train_on": self.train_on,
+        }
+        _finish(core, contender, folder, about)
+
+
+def _make_core(settings: Mapping[str, Any], contender: Contender) -> EnvCore:
+    return make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+
+
+def _finish(
+    core: EnvCore, contender: Contender, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
+) -> None:
+    """Play a run to its end, from its beginning or midway, record it, and print what came of it."""
+    done = len(core.history[0])
+    total = core.federation.config.rounds
+    with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, contender.label) as progress:
+        record = _Record(core, contender, folder, writer, about)
+        progress(done)
+        try:
+            record.play(progress, memory, midway)
+        finally:
+            record.save("complete" if core.finished.all() else "interrupted")
+        parameters = run_parameters(core, contender.name, about["seed"], contender.tuned_population)
+        writer.hparams(parameters, final_metrics(core, 0))
+    drop_run_state(folder)
+    print_summary(core, contender, folder)
+
+
+class _Record:
+    """A run on its way, with its rounds and its state written every few seconds."""
+
+    def __init__(self, core: EnvCore, contender: Contender, folder: Path, writer: RoundWriter, about: dict[str, Any]):
+        self._core, self._contender, self._folder, self._writer = core, contender, folder, writer
+        self._about = about
+        self._written = len(core.history[0])
+
+    def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
+        """Let the controller act to the end."""
+        save_run_state(self._folder, self._about, self._core, memory)
+        saved = time.monotonic()
+        for latest in decisions(self._core, self._contender.builds[0](self._core), memory, midway):
+            progress(self._write_new_rounds())
+            if time.monotonic() - saved > SAVE_SECONDS:
+                self.save("running")
+                save_run_state(self._folder, self._with_executor(), self._core, latest)
+                saved = time.monotonic()
+
+    def _with_executor(self) -> dict[str, Any]:
+        """What the run was asked to do, with the executor that was measured: another rounds differently."""
+        measured = self._core.federation.executor.choice.split()[0]
+        executor = {"executor": measured} if measured in ("vectorized", "sequential") else {}
+        return self._about | {"settings": self._about["settings"] | executor}
+
+    def _write_new_rounds(self) -> int:
+        history = self._core.history[0]
+        for index in range(self._written, len(history)):
+            self._writer.round(index + 1, history[index])
+        new, self._written = len(history) - self._written, len(history)
+        return new
+
+    def save(self, status: str) -> None:
+        """Write rounds, ledger and summary as they stand."""
+        rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
+        write_csv(self._folder / "rounds.csv", rows)
+        tuning = self._contender.tuning(self._core.federation.config.population)
+        write_record(self._folder, record_of(self._core, 0, self._contender.name, self._contender.reads, tuning))
+        write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
+
+
+def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str, Any]:
+    """What a run came to, as JSON-able values; what is not finite is spelled out."""
+    config, ledger = core.federation.config, core.federation.charging.budgets[0]
+    episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
+    figures = core.history[0][-1] if core.history[0] else {}
+    numbers = {
+        "epsilon_target": ledger.epsilon,
+        "delta": config.delta,
+        "epsilon_spent": episode.epsilon_spent,
+        "epsilon_pld": episode.epsilon_pld,
+        **{name: value for name, value in figures.items() if name not in ("epsilon_spent", "epsilon_left")},
+    }
+    return {
+        "status": status,
+        "task": core.task.name,
+        "method": config.method,
+        "controller": contender.name,
+        "seed": episode.seed,
+        "rounds": episode.rounds,
+        "diverged": episode.diverged,
+        "accountant": ledger.accountant,
+        "sampling": f"{config.sampling}, rate {config.sampling_rate:g}",
+        "placement": config.placement,
+        "guarantee": config.guarantee,
+        "tested_on": EVALUATIONS[config.evaluation],
+        "privacy": privacy_report(core, 0, contender.reads).as_json(),
+        "executor": core.federation.executor.choice,
+        "signals": contender.signals,
+        "signal_classes": {feature.name: feature.signal_class for feature in core.features},
+        "figure_classes": {name: find_figure(name).signal_class for name in figures},
+        "population": config.population,
+        "search_rounds": contender.search_rounds,
+        "training_rounds": contender.training_rounds,
+        "tuned_on": contender.tuned_on,
+        "tuned_population": contender.tuned_population,
+        **spelled_out(numbers),
+    }
+
+
+def _search_price(contender: Contender, config: FederationConfig) -> str:
+    """What training and search would have cost on the clients that privacy is promised to, in words.
+
+    The exact accuracies by which they chose are not in it: no ε holds for those.
+    """
+    if not contender.releases:
+        return ""
+    what = "training" if contender.training_rounds else "search"
+    cost = composed_epsilon(contender.releases, config.delta)
+    claimed = " by the paper's accounting" if config.guarantee == "as-published" else ""
+    return f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}"
+
+
+def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
+    """What a user wants to know when a run has ended."""
+    episode, config = episode_of(core, 0), core.federation.config
+    print(f"{contender.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
+    if episode.diverged:
+        print("The run diverged: its model is no longer finite.")
+    if core.judges_server:
+        print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
+    tested = EVALUATIONS[config.evaluation]
+    print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
+    if not core.federation.recipe.exchanges:
+        print("  epsilon            0: nothing leaves the clients")
+    else:
+        print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
+    if contender.tuned_population:
+        print(f"  tuned on           {contender.tuning(config.population)}{_search_price(contender, config)}")
+    print(f"  executor           {core.federation.executor.choice}")
+    print(
+        f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"
+    )

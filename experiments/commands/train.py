@@ -1,0 +1,133 @@
+"""`dpilot train`: train a controller, and say how to compare it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import tyro
+
+from agents.config import TrainingConfig
+from agents.training import TrainingResult, require_knobs, resume, train
+from envs.core import EnvSpec, make_core
+from envs.tasks import default_federation, find_task
+from experiments.records.folder import make_run_folder, write_yaml
+from fl_core.base.errors import require, unknown_name
+from fl_core.base.files import write_json
+from fl_core.data.populations import POPULATIONS
+from fl_core.run.config import FederationConfig
+
+_NOT_COMPARED = ("executor", "device", "memory_limit_mib", "data_root", "population")
+"""Settings of a training that its comparison does not take over: it is judged on other clients, maybe elsewhere."""
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """Train a controller on the task's training instances; the best on validation is saved as one folder."""
+
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    knobs: str = "clip_norm"
+    """Comma-separated knobs that the controller sets (`dpilot list knobs`)."""
+    signals: str = "public"
+    """What it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    reward: str = "advantage"
+    """What it is rewarded for (`dpilot list rewards`)."""
+    decision_rounds: int = 4
+    """Communication rounds per decision."""
+    generator: str = ""
+    """What its instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    epsilon=3..12,clients=25|50."""
+    context: str = "hidden"
+    """Whether it sees in what instances differ: visible or hidden."""
+    runs: Path = Path("runs")
+    """Folder that receives the training's folder."""
+    train_on: str = "proxy"
+    """Clients whose runs it learns from and is validated on: proxy, or, at a cost in privacy that no epsilon contains,
+    target or all."""
+    resume: Path | None = None
+    """Folder of an interrupted training to continue; every other option is taken from it."""
+    training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
+    """How the agent learns."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
+    """Settings of the federation."""
+
+    def execute(self) -> None:
+        """Train, and print what came of it."""
+        if self.resume is not None:
+            folder = self.resume
+            result = resume(folder, progress=True)
+        else:
+            require_knobs(make_core(1, **self.settings()))  # refuses what does not fit before a folder is made
+            folder = self.new_folder()
+            result = train(self.settings(), self.training, folder, progress=True)
+        finish(result, folder)
+        print(f"To look at it: tensorboard --logdir {folder.parent}")
+        print(f"To compare it: {compare_command(result, folder)}")
+
+    def settings(self) -> dict[str, object]:
+        """The environment's settings.
+
+        Raises:
+            InputError: a population is unknown, or asked for by the option that a training does not follow.
+        """
+        if self.train_on not in POPULATIONS:
+            raise unknown_name("train_on", self.train_on, POPULATIONS)
+        own, usual = self.federation.population, find_task(self.task).federation.population
+        require(own == usual, f"population is '{own}', but a training takes its clients from train_on; set that.")
+        spec = EnvSpec(
+            self.task,
+            self.knobs,
+            self.signals,
+            self.reward,
+            self.decision_rounds,
+            generator=self.generator,
+            context=self.context,
+        )
+        return {**asdict(spec), **asdict(self.federation), "population": self.train_on}
+
+    def new_folder(self) -> Path:
+        """A folder for the training, with its configuration."""
+        folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
+        write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
+        return folder
+
+
+def compare_command(result: TrainingResult, folder: Path) -> str:
+    """The command that compares a trained controller in the setting it was trained in."""
+    blueprint = result.controller.blueprint
+    task = str(blueprint.settings["task"])
+    changes: list[str] = []
+    for name, value in asdict(find_task(task).federation).items():
+        chosen = blueprint.settings.get(name, value)
+        if chosen != value and name not in _NOT_COMPARED:
+            changes += [f"--{name.replace('_', '-')}", str(chosen)]
+    if blueprint.settings.get("generator"):
+        changes += ["--generator", str(blueprint.settings["generator"])]
+    controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]
+    return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
+
+
+def finish(result: TrainingResult, folder: Path) -> None:
+    """Write the summary of a training and print it."""
+    cost = asdict(result.cost)
+    summary = {
+        "status": "complete",
+        "validation_accuracy": result.best_score,
+        "validation_accuracy_untrained": result.initial_score,
+        "best_update": result.best_update,
+        "population": result.controller.population,
+        "rounds": cost,
+        "parallel": result.parallel,
+        "executor": result.executor,
+        "seconds": result.seconds,
+        "history": result.history,
+    }
+    write_json(folder / "summary.json", summary)
+    print(
+        f"Validation accuracy {result.best_score:.1%} (untrained {result.initial_score:.1%}), best after update "
+        f"{result.best_update} of {len(result.history) - 1}; {sum(cost.values()):,} federated rounds of "
+        f"{result.controller.population} clients in {result.seconds:.0f} s."
+    )
+    print(f"Controller: {result.folder}")

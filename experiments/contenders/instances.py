@@ -1,0 +1,151 @@
+"""What controllers are compared on: instances (settings of the task), each with held-out seeds of its own.
+
+Instances are every combination of values that a user names, or drawn from a generator's test set.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from envs import make_core
+from envs.generators import COMMAS, RUN_SETTINGS, parse_generator
+from envs.instances import instance_seeds
+from experiments.records.comparison import Instance
+from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.run.config import FederationConfig, RunSettings
+
+_FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
+"""Settings that all instances of a comparison share: what its report says once, and what a run costs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One held-out run to be played."""
+
+    seed: int
+    instance: str = ""
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Settings in which its instance differs from the task."""
+
+    def run_settings(self) -> RunSettings:
+        """The changes that a row of a batch can have to itself."""
+        return RunSettings(seed=self.seed, **{name: value for name, value in self.changes if name in RUN_SETTINGS})
+
+    def shared(self) -> tuple[tuple[str, Any], ...]:
+        """The other changes, which a whole batch must share."""
+        return tuple((name, value) for name, value in self.changes if name not in RUN_SETTINGS)
+
+
+def deal(seeds: Sequence[int], instances: Sequence[Instance] = ()) -> list[Case]:
+    """Give every instance its part of the seeds, in blocks of the same size, so that no two share one.
+
+    Raises:
+        InputError: the seeds cannot be dealt out equally.
+    """
+    if not instances:
+        return [Case(seed) for seed in seeds]
+    size, rest = divmod(len(seeds), len(instances))
+    require(size > 0 and rest == 0, f"{len(seeds)} seeds cannot be dealt out equally to {len(instances)} instances.")
+    return [
+        Case(seed, one.name, tuple(one.changes.items()))
+        for place, one in enumerate(instances)
+        for seed in seeds[place * size : (place + 1) * size]
+    ]
+
+
+def batches(cases: Iterable[Case]) -> list[tuple[dict[str, Any], list[Case]]]:
+    """Cases grouped by the settings that a batch must share, in order of appearance."""
+    found: dict[tuple[tuple[str, Any], ...], list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.shared(), []).append(case)
+    return [(dict(shared), group) for shared, group in found.items()]
+
+
+def check_instances(instances: Sequence[Instance], settings: Mapping[str, Any]) -> None:
+    """Refuse an instance that the task's data or budget does not allow, before any run is played.
+
+    Raises:
+        InputError: as its federation says.
+    """
+    for shared, group in batches(deal(range(len(instances)), instances) if instances else []):
+        core = make_core(1, **{**settings, **shared, "knobs": "none", "reward": "final-accuracy"})
+        for case in group:
+            core.reset([0], [case.run_settings()])
+
+
+def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ...]:
+    """Every combination of the values in options such as `epsilon=2,8` and `partition=iid,shards(1)`.
+
+    Args:
+        options: as typed.
+        config: the task's settings; each combination must be allowed in it.
+
+    Raises:
+        InputError: an option cannot be read, a setting is unknown or shared by all, or a value is not allowed.
+    """
+    choices: dict[str, list[Any]] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        name = name.strip().replace("-", "_")
+        require(bool(equals and text), f"vary is '{option}', but it must be SETTING=VALUE,VALUE.")
+        if name not in asdict(config):
+            raise unknown_name("setting", name, asdict(config))
+        require(name not in _FIXED, f"vary names '{name}', but all instances of a comparison share it.")
+        require(name not in choices, f"vary names '{name}' twice.")
+        values = [_read(name, part.strip(), getattr(config, name)) for part in COMMAS.split(text)]
+        require(len(set(values)) == len(values), f"vary is '{option}', but it repeats a value.")
+        choices[name] = values
+    if not choices:
+        return ()
+    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+    return tuple(_instance(changes, config) for changes in combinations)
+
+
+def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instance, ...]:
+    """The first instances of a generator's test set, numbered from 1.
+
+    Args:
+        generator: by name or as written.
+        count: how many.
+        config: the task's settings; each instance must be allowed in it.
+
+    Raises:
+        InputError: the generator cannot be read or draws nothing, or a value is not allowed.
+    """
+    found = parse_generator(generator)
+    require(bool(found.axes), "generator is empty, so that there is nothing to draw.")
+    instances = []
+    for number, seed in enumerate(instance_seeds("test", count), start=1):
+        one = _instance(found.draw(seed), config)
+        instances.append(replace(one, name=f"{number}: {one.name}"))
+    return tuple(instances)
+
+
+def _read(name: str, text: str, usual: Any) -> Any:
+    """A value of the type that the setting has."""
+    if isinstance(usual, str):
+        return text
+    kind = type(usual)
+    if kind not in (int, float):
+        raise InputError(f"vary names '{name}', but only numbers and names can be varied.")
+    try:
+        return kind(text)
+    except ValueError as error:
+        words = "a whole number" if kind is int else "a number"
+        raise InputError(f"vary gives {name} the value '{text}', but it must be {words}.") from error
+
+
+def _instance(changes: Mapping[str, Any], config: FederationConfig) -> Instance:
+    own = {name: value for name, value in changes.items() if name in RUN_SETTINGS}
+    shared = replace(config, **{name: value for name, value in changes.items() if name not in own})
+    target = own.get("epsilon", shared.epsilon)
+    RunSettings(seed=0, **own)  # these three refuse what the federation does not allow
+    shared.check_epsilon(target)
+    words = [
+        f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+        for name, value in changes.items()
+    ]
+    return Instance(", ".join(words), target, dict(changes))

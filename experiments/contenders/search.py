@@ -1,0 +1,214 @@
+"""Searching the parameters of a schedule family on training instances, by successive halving over a grid."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import EnvCore, make_core
+from envs.instances import instance_seeds
+from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
+from experiments.contenders.play import Settings
+from fl_core.base.errors import InputError, require
+from fl_core.run.config import RunSettings
+from policies.base import Controller
+from policies.catalog import ControllerSpec
+from policies.view import View
+
+GRID_POINTS = {1: 13, 2: 6}
+"""Values of each parameter that is searched over a knob's range, by how many such parameters there are."""
+FEWEST_POINTS = 4
+FEWEST_INSTANCES = 2
+"""Instances that every candidate is tried on, where there are so many."""
+KEPT = 3
+"""One in so many candidates goes on to more instances."""
+
+Candidate = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TunedFamily:
+    """The outcome of a search.
+
+    Attributes:
+        values: parameters of the best candidate.
+        score: its mean final accuracy on all the instances.
+        candidates: how many parameter settings were tried.
+        runs, rounds: federated runs, and their rounds, that the search took.
+        instances: training instances that the last candidates were tried on.
+        population: whose data their clients hold.
+        by_instance: training instance -> rounds on it.
+    """
+
+    values: Candidate
+    score: float
+    candidates: int
+    runs: int
+    rounds: int
+    instances: int
+    population: str
+    by_instance: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A stage of the search: so many candidates have been tried on so many instances when it ends."""
+
+    candidates: int
+    instances: int
+
+
+def grid(spec: ControllerSpec, view: View) -> list[dict[str, float]]:
+    """Every parameter setting that a search of a family tries, those given in the spec fixed.
+
+    Raises:
+        InputError: there is nothing to search.
+    """
+    given = spec.named_parameters()
+    free = [one for one in spec.controller.parameters if one.name not in given]
+    ranged = sum(1 for one in free if not one.search and view.knobs_of(one.knob))
+    points = GRID_POINTS.get(ranged, FEWEST_POINTS)
+    axes = [one.candidates(next(iter(view.knobs_of(one.knob)), None), points) for one in free]
+    require(any(axes), f"controller 'tuned:{spec}' leaves nothing to search; name a family without its parameters.")
+    names = [one.name for one, axis in zip(free, axes, strict=True) if axis]
+    products = itertools.product(*(axis for axis in axes if axis))
+    return [given | dict(zip(names, values, strict=True)) for values in products]
+
+
+def rungs(candidates: int, instances: int) -> tuple[Rung, ...]:
+    """The stages of a search: a third of the candidates goes on to twice as many instances, the last of them to all."""
+    levels = [instances]
+    while levels[0] > FEWEST_INSTANCES:
+        levels.insert(0, math.ceil(levels[0] / 2))
+    return tuple(Rung(math.ceil(candidates / KEPT**stage), level) for stage, level in enumerate(levels))
+
+
+def search_runs(stages: Sequence[Rung]) -> int:
+    """Runs that a search takes: what a candidate was tried on before is not run again."""
+    before = [0, *(stage.instances for stage in stages[:-1])]
+    return sum(stage.candidates * (stage.instances - done) for stage, done in zip(stages, before, strict=True))
+
+
+class FamilySearch:
+    """A search ready to run, with its cost known beforehand.
+
+    Attributes:
+        runs, rounds: what it will take.
+    """
+
+    def __init__(self, spec: ControllerSpec, settings: Settings, instances: int, population: str = "proxy"):
+        """Lay out the candidates.
+
+        Args:
+            spec: the family; parameters that it gives are fixed.
+            settings: the environment in which the family acts; its own population is not used.
+            instances: training instances that the last candidates are tried on.
+            population: whose data the clients of those instances hold.
+
+        Raises:
+            InputError: the environment does not fit, or there is nothing to search.
+        """
+        self._spec, self._instances = spec, instances
+        self._population = population
+        self._settings = {**settings, "reward": "final-accuracy", "instances": "train", "population": population}
+        self._probe = make_core(1, **self._settings)
+        view = View.of(self._probe)
+        self._controllers: list[tuple[Candidate, Controller]] = []
+        refusal: InputError | None = None
+        for values in grid(spec, view):
+            try:
+                self._controllers.append((values, spec.controller.for_env(view, **values)))
+            except InputError as error:  # as a budget schedule that the knob's range cannot hold
+                refusal = error
+        if refusal is not None and not self._controllers:
+            raise refusal
+        self._rungs = rungs(len(self._controllers), instances)
+        self.runs = search_runs(self._rungs)
+        self.rounds = self.runs * self._probe.federation.config.rounds
+
+    def run(self, progress: RowProgress) -> TunedFamily:
+        """Find the parameters with the highest mean final accuracy."""
+        seeds = instance_seeds("train", self._instances)
+        scores: list[list[float]] = [[] for _ in self._controllers]
+        alive = list(range(len(self._controllers)))
+        for rung in self._rungs:
+            alive = sorted(alive, key=lambda index: -_mean(scores[index]))[: rung.candidates]
+            jobs = [(index, seed) for index in alive for seed in seeds[len(scores[index]) : rung.instances]]
+            for (index, _), score in zip(jobs, self._play(jobs, progress), strict=True):
+                scores[index].append(score)
+        best = max(alive, key=lambda index: _mean(scores[index]))
+        count = len(self._controllers)
+        values = self._controllers[best][1].values
+        each = self._probe.federation.config.rounds
+        played = {seed: each * sum(len(own) > place for own in scores) for place, seed in enumerate(seeds)}
+        return TunedFamily(
+            values, _mean(scores[best]), count, self.runs, self.rounds, len(scores[best]), self._population, played
+        )
+
+    def _play(self, jobs: Sequence[tuple[int, int]], progress: RowProgress) -> list[float]:
+        """Final accuracy of each (candidate, seed)."""
+        controllers = [self._controllers[index][1] for index, _ in jobs]
+        return play_each(controllers, [seed for _, seed in jobs], self._settings, self._probe, progress)
+
+
+def play_each(
+    policies: Sequence[Policy], seeds: Sequence[int], settings: Settings, probe: EnvCore, progress: RowProgress
+) -> list[float]:
+    """Final accuracy of each policy on the seed of its place, many at a time as rows of one batch.
+
+    Args:
+        policies: one per run; equal ones act together.
+        seeds: instances, one per run.
+        settings: the environment.
+        probe: an environment of these settings.
+        progress: told of every round done.
+    """
+    rows = rows_at_once(probe, len(seeds))
+    finals: list[float] = []
+    core: EnvCore | None = None
+    for first in range(0, len(seeds), rows):
+        part = slice(first, first + rows)
+        if core is None or core.runs != len(seeds[part]):
+            core = make_core(len(seeds[part]), **settings)
+        run_to_the_end(core, _ByRow(policies[part]), [RunSettings(seed=seed) for seed in seeds[part]], progress)
+        finals += [_finite(core.final_accuracy(row)) for row in range(core.runs)]
+    return finals
+
+
+class _ByRow:
+    """A policy for each row of a batch."""
+
+    def __init__(self, policies: Sequence[Policy]):
+        self._rows: dict[int, list[int]] = {}
+        for row, policy in enumerate(policies):
+            self._rows.setdefault(id(policy), []).append(row)
+        self._policies = {id(policy): policy for policy in policies}
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[NDArray[np.float32], Any]:
+        """Each policy acts on its rows, and keeps a state of its own."""
+        states, actions = dict(state or {}), {}
+        for key, rows in self._rows.items():
+            start = None if episode_start is None else episode_start[rows]
+            actions[key], states[key] = self._policies[key].predict(observation[rows], states.get(key), start)
+        width = next(iter(actions.values())).shape[1]
+        whole = np.zeros((len(observation), width), dtype=np.float32)
+        for key, rows in self._rows.items():
+            whole[rows] = actions[key]
+        return whole, states
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return float(np.mean(scores)) if scores else 0.0
+
+
+def _finite(score: float) -> float:
+    """A diverged run's accuracy counts as none."""
+    return score if math.isfinite(score) else 0.0

@@ -1,0 +1,1 @@
+"""The papers' tables: their definitions (YAML), cells, jobs and result pages."""

@@ -1,0 +1,126 @@
+"""Running the missing cells of a table, here or in processes side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from experiments.papers.cells import Cell, run_cell
+from experiments.papers.progress import TableProgress
+from fl_core.base.errors import InputError
+
+Finished = Callable[[], object]
+"""Told after every cell."""
+
+
+def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, finished: Finished) -> None:
+    """Run the cells that have no record yet.
+
+    Args:
+        cells: those wanted.
+        folder: of the table.
+        curves: whether accuracy is measured after every round.
+        jobs: processes side by side; 1 runs them in this one.
+        finished: told after every cell.
+
+    Raises:
+        InputError: a cell cannot be run.
+    """
+    runs = distinct(cells)
+    missing = [cell for cell in runs if not cell.path(folder).exists()]
+    if not missing:
+        return
+    done = [cell for cell in runs if cell.path(folder).exists()]
+    with TableProgress(missing, done, folder, min(jobs, len(missing))) as progress:
+        if jobs == 1:
+            _run_here(missing, folder, curves, progress, finished)
+        else:
+            _Pool(folder, curves, progress, finished).run(missing, jobs)
+
+
+def distinct(cells: Sequence[Cell]) -> list[Cell]:
+    """Of equal runs the first."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        found.setdefault(cell.key, cell)
+    return list(found.values())
+
+
+def _run_here(cells: Sequence[Cell], folder: Path, curves: bool, progress: TableProgress, finished: Finished) -> None:
+    for cell in cells:
+        progress.started(cell)
+        try:
+            run_cell(cell, folder, curves, partial(progress.advanced, cell))
+        except InputError as error:
+            raise InputError(f"Cell ({cell}): {error}") from error
+        progress.finished(cell)
+        finished()
+
+
+class _Pool:
+    """Processes with one cell each. A process that dies ends the whole table with a sentence, not with a hang."""
+
+    def __init__(self, folder: Path, curves: bool, progress: TableProgress, finished: Finished):
+        self._folder, self._curves, self._progress, self._finished = folder, curves, progress, finished
+        self._running: dict[Connection, tuple[SpawnProcess, Cell]] = {}
+
+    def run(self, cells: Sequence[Cell], jobs: int) -> None:
+        """Run them all, `jobs` at a time."""
+        waiting = list(reversed(cells))
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < jobs:
+                    self._start(waiting.pop())
+                for connection in wait(list(self._running)):
+                    assert isinstance(connection, Connection)
+                    self._listen(connection)
+        finally:
+            for process, _ in self._running.values():
+                process.terminate()
+                process.join()
+
+    def _start(self, cell: Cell) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(cell, self._folder, self._curves, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        self._running[ours] = process, cell
+        self._progress.started(cell)
+
+    def _listen(self, connection: Connection) -> None:
+        process, cell = self._running[connection]
+        try:
+            message = connection.recv()
+        except EOFError:
+            process.join()
+            del self._running[connection]
+            if process.exitcode:
+                raise InputError(f"The process of cell ({cell}) ended with status {process.exitcode}.") from None
+            self._progress.finished(cell)
+            self._finished()
+            return
+        if isinstance(message, str):
+            raise InputError(f"Cell ({cell}): {message}")
+        self._progress.advanced(cell, message)
+
+
+def _work(cell: Cell, folder: Path, curves: bool, connection: Connection) -> None:
+    """What a process does: one cell, telling of its rounds, or of what is wrong in one sentence."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's business
+    torch.set_num_threads(1)
+    try:
+        run_cell(cell, folder, curves, connection.send)
+    except InputError as error:
+        with suppress(OSError):
+            connection.send(str(error))
+        sys.exit(1)

@@ -1,0 +1,128 @@
+"""How far a table's runs are, and how long the rest will take. Methods differ much in cost: each counts its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from experiments.papers.cells import Cell
+from fl_core.base.errors import InputError
+from fl_core.base.files import read_json
+
+
+class Estimate:
+    """Seconds that cells take, from those that are done."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], list[float]] = {}
+
+    def learn(self, cell: Cell, seconds_per_round: float) -> None:
+        """Take note of a cell, or of part of one."""
+        self._known.setdefault(_kind(cell), []).append(seconds_per_round)
+
+    def seconds(self, cell: Cell) -> float | None:
+        """What a cell will take: as those of its kind, else as all known ones together; None while none is."""
+        known = self._known.get(_kind(cell)) or [one for kind in self._known.values() for one in kind]
+        return cell.federation.rounds * sum(known) / len(known) if known else None
+
+
+def _kind(cell: Cell) -> tuple[str, str, str]:
+    return cell.block, cell.row, cell.federation.guarantee
+
+
+class TableProgress:
+    """A bar of cells with the time left, and a line for each finished one, on standard error."""
+
+    def __init__(self, missing: Sequence[Cell], done: Sequence[Cell], folder: Path, jobs: int):
+        """Start at what earlier commands have done."""
+        self._missing, self._folder, self._jobs = list(missing), folder, jobs
+        self._running: dict[str, tuple[float, int]] = {}
+        self._estimate = Estimate()
+        for cell in done:
+            record = _record(cell, folder)
+            if record:
+                self._estimate.learn(cell, float(record.get("seconds", 0.0)) / cell.federation.rounds)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True, soft_wrap=True))
+        self._task = self._progress.add_task("cells", total=len(missing) + len(done), completed=len(done), left="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def started(self, cell: Cell) -> None:
+        """A cell begins."""
+        self._running[cell.key] = time.monotonic(), 0
+
+    def advanced(self, cell: Cell, rounds: int) -> None:
+        """Some rounds of it are done."""
+        began, before = self._running[cell.key]
+        self._running[cell.key] = began, before + rounds
+        words = f"{cell.row}, {cell.column}, round {before + rounds} of {cell.federation.rounds}"
+        self._progress.update(self._task, description=words, left=self._left())
+
+    def finished(self, cell: Cell) -> None:
+        """It has its record."""
+        del self._running[cell.key]
+        self._missing.remove(cell)
+        record = _record(cell, self._folder) or {}
+        seconds = float(record.get("seconds", 0.0))
+        self._estimate.learn(cell, seconds / cell.federation.rounds)
+        self._progress.update(self._task, advance=1, left=self._left())
+        words = f"{cell}: {_accuracy(record)} after {_time(seconds)}; {self._left() or 'all done'}"
+        self._progress.console.print(words, highlight=False, markup=False)
+
+    def _left(self) -> str:
+        """The time left, in words."""
+        total = sum(self._remaining(cell) for cell in self._missing)
+        return f"about {_time(total / self._jobs)} left" if total else ""
+
+    def _remaining(self, cell: Cell) -> float:
+        """Seconds that an unfinished cell still takes."""
+        began, rounds = self._running.get(cell.key, (0.0, 0))
+        if not rounds:
+            return self._estimate.seconds(cell) or self._guess(cell)
+        return (time.monotonic() - began) / rounds * (cell.federation.rounds - rounds)
+
+    def _guess(self, cell: Cell) -> float:
+        """Where no cell is done yet: as the running ones."""
+        now = time.monotonic()
+        known = [(now - began) / rounds for began, rounds in self._running.values() if rounds]
+        return cell.federation.rounds * sum(known) / len(known) if known else 0.0
+
+
+def _record(cell: Cell, folder: Path) -> Mapping[str, Any] | None:
+    try:
+        record: Mapping[str, Any] = read_json(cell.path(folder))
+    except InputError:
+        return None
+    return record
+
+
+def _accuracy(record: Mapping[str, Any]) -> str:
+    figures = record.get("figures", {})
+    return f"{100 * float(figures.get('personal_accuracy', 0.0)):.2f} %"
+
+
+def _time(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,238 @@
+"""What the finished cells of a table come to, beside the printed numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from experiments.papers.cells import Cell
+from experiments.papers.tables import MEASURES, Block, PaperTable
+from experiments.records.folder import write_csv
+from fl_core.base.errors import InputError
+from fl_core.base.files import read_json, spelled_out, write_json
+
+OVERALL = "all"
+"""The column that stands for the mean over the columns."""
+_READ: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "personal_accuracy": lambda record: 100 * float(record["figures"].get("personal_accuracy", 0.0)),
+    "global_accuracy": lambda record: 100 * float(record["figures"].get("global_accuracy", 0.0)),
+    "personal_share": lambda record: 100 * float(record["figures"].get("personal_share", 0.0)),
+    "seconds_per_round": lambda record: float(record["seconds_per_round"]),
+}
+"""Measure -> its number in a cell's record."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One of our numbers, beside the printed one.
+
+    Attributes:
+        row, column, guarantee: where it belongs.
+        printed: the paper's; None where it prints none.
+        mean, spread: over seeds; the standard deviation is None for a single seed.
+        seeds: how many there are.
+        diverged: how many of them ended early, with a model that is not finite.
+        tests: accuracy in percent under every test.
+        claimed, certified, updates_only, uploads_view, at_small_delta: ε, as in `PrivacyReport`.
+        uncovered: what is given away without noise.
+        uplink_bytes: per client and round.
+        seconds, seconds_per_round: per run, and per round of it.
+    """
+
+    row: str
+    column: str
+    guarantee: str
+    printed: float | None
+    mean: float
+    spread: float | None
+    seeds: int
+    diverged: int
+    tests: Mapping[str, float]
+    claimed: float
+    certified: float | None
+    updates_only: float
+    uploads_view: float | None
+    at_small_delta: float | None
+    uncovered: tuple[str, ...]
+    uplink_bytes: float
+    seconds: float
+    seconds_per_round: float
+
+
+@dataclass(frozen=True)
+class BlockResult:
+    """Our side of a block.
+
+    Attributes:
+        block: the paper's side.
+        settings: those that every run of the block shares.
+        substitute_for: the paper's dataset, where another has taken its place; else "".
+        numbers: those that at least one finished cell stands behind.
+    """
+
+    block: Block
+    settings: Mapping[str, Any]
+    substitute_for: str
+    numbers: tuple[Number, ...]
+
+    @property
+    def guarantees(self) -> tuple[str, ...]:
+        """Those that there are numbers for."""
+        return tuple(dict.fromkeys(number.guarantee for number in self.numbers))
+
+    def find(self, row: str, column: str, guarantee: str) -> Number | None:
+        """The number at a place, if there is one."""
+        place = (row, column, guarantee)
+        return next((one for one in self.numbers if (one.row, one.column, one.guarantee) == place), None)
+
+    def correlations(self, guarantee: str) -> dict[str, float | None]:
+        """Spearman's ρ between our order of the rows and the printed one: per column, and of the means over columns.
+
+        None where fewer than two rows have both numbers, or all of a side are equal.
+        """
+        columns = list(self.block.columns)
+        found = {column: rank_correlation(self._pairs(guarantee, [column])) for column in columns}
+        return found | {OVERALL: rank_correlation(self._pairs(guarantee, self._common(guarantee)))}
+
+    def column_correlations(self, guarantee: str) -> dict[str, float | None]:
+        """The same of the columns' order within each row, for tables that vary a parameter of one method."""
+        found = {}
+        for row in self.block.rows:
+            numbers = [self.find(row, column, guarantee) for column in self.block.columns]
+            found[row] = rank_correlation(
+                (one.mean, one.printed) for one in numbers if one is not None and one.printed is not None
+            )
+        return found
+
+    def _common(self, guarantee: str) -> list[str]:
+        """Columns where every row that has any of our numbers has both."""
+        rows = {number.row for number in self.numbers if number.guarantee == guarantee and number.printed is not None}
+        return [c for c in self.block.columns if len(self._rows(guarantee, c)) == len(rows)]
+
+    def _rows(self, guarantee: str, column: str) -> list[Number]:
+        found = [self.find(row, column, guarantee) for row in self.block.rows]
+        return [one for one in found if one is not None and one.printed is not None]
+
+    def _pairs(self, guarantee: str, columns: Sequence[str]) -> list[tuple[float, float]]:
+        """Our mean and the printed mean of each row over some columns."""
+        pairs = []
+        for row in self.block.rows:
+            numbers = [self.find(row, column, guarantee) for column in columns]
+            both = [(one.mean, one.printed) for one in numbers if one is not None and one.printed is not None]
+            if both and len(both) == len(columns):
+                pairs.append((float(np.mean([ours for ours, _ in both])), float(np.mean([p for _, p in both]))))
+        return pairs
+
+
+def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
+    """Spearman's ρ of pairs of numbers; None where it is not defined."""
+    known = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    if len({one for one, _ in known}) < 2 or len({other for _, other in known}) < 2:
+        return None
+    found = float(spearmanr([one for one, _ in known], [other for _, other in known]).statistic)
+    return round(found, 6)  # without the last digits' noise: equal orders are 1
+
+
+def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
+    """The results of the cells that have a record, block by block.
+
+    Raises:
+        InputError: a record is not what this program writes.
+    """
+    found = []
+    for block in table.blocks.values():
+        own = [cell for cell in cells if cell.block == block.name]
+        if not own:
+            continue
+        numbers = []
+        for place in dict.fromkeys((cell.row, cell.column, cell.guarantee) for cell in own):
+            paths = [one.path(folder) for one in own if (one.row, one.column, one.guarantee) == place]
+            records = [_read(path) for path in dict.fromkeys(paths) if path.exists()]
+            if records:
+                numbers.append(_number(block, place, records))
+        found.append(
+            BlockResult(
+                block=block,
+                settings=_shared([cell.settings for cell in own]),
+                substitute_for=own[0].substitute_for,
+                numbers=tuple(numbers),
+            )
+        )
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record = read_json(path)
+    if not isinstance(record, dict) or not {"figures", "privacy", "tests", "seconds_per_round"} <= set(record):
+        raise InputError(f"The file '{path}' is no record of a cell; remove it to run the cell again.")
+    return record
+
+
+def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all of them have in common."""
+    return {name: value for name, value in settings[0].items() if all(one[name] == value for one in settings)}
+
+
+def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping[str, Any]]) -> Number:
+    row, column, guarantee = place
+    values = [_READ[block.measure](record) for record in records]
+    privacy = [record["privacy"] for record in records]
+    return Number(
+        row=row,
+        column=column,
+        guarantee=guarantee,
+        printed=block.number(row, column),
+        mean=float(np.mean(values)),
+        spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+        seeds=len(values),
+        diverged=sum(bool(record["diverged"]) for record in records),
+        tests={mode: 100 * float(np.mean([one["tests"][mode] for one in records])) for mode in records[0]["tests"]},
+        claimed=max(float(one["spent"]) for one in privacy),
+        certified=_largest(one["certified"] for one in privacy),
+        updates_only=max(float(one["updates_only"]) for one in privacy),
+        uploads_view=_largest(one["uploads_view"] for one in privacy),
+        at_small_delta=_largest(one["at_small_delta"] for one in privacy),
+        uncovered=tuple(dict.fromkeys(phrase for one in privacy for phrase in one["uncovered"])),
+        uplink_bytes=float(np.mean([record["uplink_bytes"] for record in records])),
+        seconds=float(np.mean([record["seconds"] for record in records])),
+        seconds_per_round=float(np.mean([record["seconds_per_round"] for record in records])),
+    )
+
+
+def _largest(values: Iterable[Any]) -> float | None:
+    """The largest ε; None as soon as one of the runs has none."""
+    known = list(values)
+    return None if any(value is None for value in known) else max(map(float, known))
+
+
+def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
+    """Write result.json and result.csv."""
+    blocks = {result.block.name: _block_json(result) for result in results}
+    head = {"table": table.name, "paper": table.paper, "where": table.where, "title": table.title}
+    write_json(folder / "result.json", {**head, "blocks": blocks, "open": table.open, "notes": table.notes})
+    rows = []
+    for result in results:
+        for number in result.numbers:
+            flat = spelled_out(asdict(number)) | {"uncovered": "; ".join(number.uncovered)}
+            tests = {f"accuracy_{mode}": value for mode, value in flat.pop("tests").items()}
+            rows.append({"block": result.block.name, "dataset": result.settings.get("dataset", ""), **flat, **tests})
+    write_csv(folder / "result.csv", rows)
+
+
+def _block_json(result: BlockResult) -> dict[str, Any]:
+    return {
+        "measure": MEASURES[result.block.measure],
+        "substitute_for": result.substitute_for,
+        "settings": spelled_out(result.settings),
+        "numbers": [spelled_out(asdict(number)) for number in result.numbers],
+        "rank_correlations": {guarantee: result.correlations(guarantee) for guarantee in result.guarantees},
+        "rank_correlations_of_columns": {
+            guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees
+        },
+    }

@@ -1,0 +1,235 @@
+"""The results of a paper's table as sheets that people read: on the terminal, and as result.md."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from experiments.papers.results import OVERALL, BlockResult, Number
+from experiments.papers.tables import MEASURES, PaperTable
+from fl_core.base.files import write_text
+from fl_core.run.config import EVALUATIONS
+
+PRINTED = "printed"
+DASH = "–"
+_SHOWN = ("dataset", "model", "clients", "partition", "sampling_rate", "rounds", "local_epochs", "local_steps")
+_TRAINING = ("batch_size", "optimizer", "learning_rate", "clip_norm", "epsilon", "delta", "evaluation")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A small table with a heading line and remarks below it."""
+
+    title: str
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...] = ()
+
+    def as_markdown(self) -> str:
+        """As a section of a Markdown file."""
+        lines = [self.heading, ("---", *("---:" for _ in self.heading[1:])), *self.rows]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        remarks = "".join(f"\n- {remark}" for remark in self.remarks)
+        return f"**{self.title}**\n\n{table}\n" + (f"{remarks}\n" if remarks else "")
+
+    def as_rich(self) -> Table:
+        """As a table on a terminal."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, name in enumerate(self.heading):
+            table.add_column(name, justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+
+def sheets(result: BlockResult) -> list[Sheet]:
+    """Everything about a block."""
+    if not result.numbers:
+        return []
+    made = [_accuracy(result), _order(result), _privacy(result), _tests(result), _cost(result)]
+    return [sheet for sheet in made if sheet.rows]
+
+
+def _accuracy(result: BlockResult) -> Sheet:
+    """Printed numbers, and ours below them."""
+    block, rows = result.block, []
+    for row in block.rows:
+        lines = {PRINTED: [_fixed(block.number(row, column)) for column in block.columns]}
+        for guarantee in result.guarantees:
+            lines[guarantee] = [_ours(result, row, column, guarantee) for column in block.columns]
+        known = {name: cells for name, cells in lines.items() if set(cells) != {DASH}}
+        rows += [("" if number else row, name, *cells) for number, (name, cells) in enumerate(known.items())]
+    seeds = sorted({number.seeds for number in result.numbers})
+    words = f"ours: mean of {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    remarks = [words + (", ± standard deviation" if seeds[-1] > 1 else "")]
+    if any(number.diverged for number in result.numbers):
+        remarks.append("* some of the runs diverged")
+    return Sheet(_title(result), ("method", "", *block.columns), tuple(rows), tuple(remarks))
+
+
+def _title(result: BlockResult) -> str:
+    block = result.block
+    title = f"{block.name}: {MEASURES[block.measure]}"
+    if result.substitute_for:
+        title += f" (ON A SUBSTITUTE: {result.settings.get('dataset', 'others')} for {result.substitute_for})"
+    return title
+
+
+def _ours(result: BlockResult, row: str, column: str, guarantee: str) -> str:
+    number = result.find(row, column, guarantee)
+    if number is None:
+        return DASH
+    spread = "" if number.spread is None else f" ±{number.spread:.2f}"
+    return f"{number.mean:.2f}{spread}{'*' if number.diverged else ''}"
+
+
+def _order(result: BlockResult) -> Sheet:
+    """Whether the methods come in the printed order."""
+    block, remarks = result.block, tuple[str, ...]()
+    if len(block.rows) > 1:
+        names = (*block.columns, OVERALL)
+        found = {guarantee: result.correlations(guarantee) for guarantee in result.guarantees}
+        remarks = (f"1: the printed order, -1: its reverse; {OVERALL}: of the means over the columns",)
+    else:
+        names = tuple(block.rows)
+        found = {guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees}
+    rows = [(guarantee, *(_fixed(values[name]) for name in names)) for guarantee, values in found.items()]
+    known = [row for row in rows if any(cell != DASH for cell in row[1:])]
+    what = "methods" if len(block.rows) > 1 else "columns"
+    return Sheet(
+        f"{block.name}: rank correlation of the {what} with the printed order", ("", *names), tuple(known), remarks
+    )
+
+
+def _privacy(result: BlockResult) -> Sheet:
+    """What each ε is worth."""
+    rows, uncovered = [], {}
+    for row in result.block.rows:
+        for guarantee in result.guarantees:
+            numbers = [result.find(row, column, guarantee) for column in result.block.columns]
+            if any(numbers):
+                rows.append((row, guarantee, *(DASH if one is None else _epsilons(one) for one in numbers)))
+                phrases = dict.fromkeys(phrase for one in numbers if one for phrase in one.uncovered)
+                if phrases:
+                    uncovered[f"{row}, {guarantee}"] = "; ".join(phrases)
+    remarks = ["sound: ε spent by the ledger; as-published: claimed / certified (by the noise on the updates alone)"]
+    remarks += _span("at δ = 1e-5", [one.at_small_delta for one in result.numbers])
+    remarks += _span("if the server sees single uploads,", [one.uploads_view for one in result.numbers])
+    remarks += [f"{who} does not cover {what}" for who, what in uncovered.items()]
+    title = f"{result.block.name}: ε at δ = {result.settings.get('delta', 'as set')}"
+    return Sheet(title, ("method", "", *result.block.columns), tuple(rows), tuple(remarks))
+
+
+def _span(view: str, epsilons: Iterable[float | None]) -> list[str]:
+    """A remark about ε under another view, where there is one."""
+    known = [epsilon for epsilon in epsilons if epsilon is not None]
+    if not known:
+        return []
+    return [f"{view} the noise on the updates certifies ε from {min(known):.4g} to {max(known):.4g}"]
+
+
+def _epsilons(number: Number) -> str:
+    if math.isinf(number.claimed):
+        return "no privacy"
+    if number.guarantee == "sound":
+        return f"{number.claimed:.4g}"
+    certified = "none" if number.certified is None else f"{number.certified:.4g}"
+    return f"{number.claimed:.4g} / {certified} ({number.updates_only:.4g})"
+
+
+def _tests(result: BlockResult) -> Sheet:
+    """The same models under every test."""
+    if result.block.measure != "personal_accuracy":
+        return Sheet("", (), ())
+    rows = []
+    for row in result.block.rows:
+        for guarantee in result.guarantees:
+            numbers = [one for one in result.numbers if (one.row, one.guarantee) == (row, guarantee)]
+            if numbers:
+                rows.append((row, guarantee, *(_mean(numbers, _test(mode)) for mode in EVALUATIONS)))
+    return Sheet(
+        f"{result.block.name}: accuracy of the clients' models by what they are tested on, mean over the columns",
+        ("method", "", *EVALUATIONS.values()),
+        tuple(rows),
+    )
+
+
+def _test(mode: str) -> Callable[[Number], float]:
+    return lambda number: number.tests[mode]
+
+
+def _cost(result: BlockResult) -> Sheet:
+    rows = []
+    for row in result.block.rows:
+        for guarantee in result.guarantees:
+            own = [one for one in result.numbers if (one.row, one.guarantee) == (row, guarantee)]
+            if own:
+                upload = _mean(own, lambda number: number.uplink_bytes / 1000, 1)
+                rows.append(
+                    (
+                        row,
+                        guarantee,
+                        upload,
+                        _mean(own, lambda one: one.seconds_per_round),
+                        _mean(own, lambda one: one.seconds, 1),
+                    )
+                )
+    heading = ("method", "", "kB up per client and round", "s per round", "s per run")
+    return Sheet(f"{result.block.name}: cost, mean over the columns", heading, tuple(rows))
+
+
+def _mean(numbers: Sequence[Number], read: Callable[[Number], float], digits: int = 2) -> str:
+    return f"{sum(map(read, numbers)) / len(numbers):.{digits}f}"
+
+
+def _fixed(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}"
+
+
+def settings_line(result: BlockResult) -> str:
+    """The settings that all runs of a block share, in a line."""
+    known = result.settings
+    names = [name for name in (*_SHOWN, *_TRAINING) if name in known]
+    unused = "local_steps" if known.get("local_epochs") else "local_epochs"
+    return ", ".join(f"{name.replace('_', ' ')} {known[name]}" for name in names if name != unused)
+
+
+def markdown(table: PaperTable, results: Sequence[BlockResult]) -> str:
+    """The whole result.md."""
+    parts = [f"# {table.paper}, {table.where}: {table.title}\n", "".join(_listed("Left open by the paper", table.open))]
+    parts.append("".join(_listed("To know", table.notes)))
+    for result in results:
+        own = sheets(result)
+        if own:
+            parts.append(f"## {result.block.name}\n\n{settings_line(result)}\n")
+            parts += [sheet.as_markdown() for sheet in own]
+    return "\n".join(part for part in parts if part)
+
+
+def _listed(title: str, sentences: Iterable[str]) -> list[str]:
+    lines = [f"- {' '.join(sentence.split())}\n" for sentence in sentences]
+    return [f"{title}:\n\n", *lines] if lines else []
+
+
+def write_markdown(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
+    """Write result.md."""
+    write_text(folder / "result.md", markdown(table, results))
+
+
+def print_sheets(results: Sequence[BlockResult]) -> None:
+    """The same on the terminal."""
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    for result in results:
+        for sheet in sheets(result):
+            console.print(sheet.title, style="bold", highlight=False, markup=False, soft_wrap=True)
+            console.print(sheet.as_rich())
+            for remark in sheet.remarks:
+                console.print(f"  {remark}", highlight=False, markup=False, soft_wrap=True)
+            console.print()

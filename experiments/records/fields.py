@@ -1,0 +1,116 @@
+"""Plain frozen records as strict JSON: type checks from their annotations, and exactly their fields.
+
+JSON has no infinity and no NaN: both are written as the strings "inf", "-inf" and "nan" (ε is infinite without privacy,
+a diverged run has losses that are no numbers).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from fl_core.base.errors import require, unknown_name
+
+NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool), "a whole number"),
+    "float": (lambda v: _is_number(v) and not math.isnan(v), "a number"),
+    "float | None": (lambda v: v is None or (_is_number(v) and not math.isnan(v)), "a number or nothing"),
+    "str": (lambda v: isinstance(v, str), "a text"),
+    "bool": (lambda v: isinstance(v, bool), "true or false"),
+    "tuple[str, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v), "a list of texts"),
+    "Mapping[str, Any]": (
+        lambda v: isinstance(v, Mapping) and all(isinstance(k, str) and _is_scalar(x) for k, x in v.items()),
+        "names with texts or numbers",
+    ),
+    "Mapping[str, list[float]]": (
+        lambda v: isinstance(v, Mapping) and all(isinstance(s, list) and all(map(_is_number, s)) for s in v.values()),
+        "names with lists of numbers",
+    ),
+}
+"""Annotation -> (is the value of that type, the type in words). Reading and the constructors share it."""
+
+
+def check_types(record: Any, where: str) -> None:
+    """Refuse a record with a value of another type than its field's."""
+    for field in fields(record):
+        value = getattr(record, field.name)
+        matches, words = _check_of(str(field.type))
+        require(matches(value), f"{where}: {field.name} is {short(value)}, but it must be {words}.")
+
+
+def _check_of(annotation: str) -> tuple[Callable[[Any], bool], str]:
+    if annotation in _CHECKS:
+        return _CHECKS[annotation]
+    name = annotation.removeprefix("tuple[").removesuffix(", ...]")  # a tuple of records of that class
+    return (
+        lambda v: isinstance(v, tuple) and all(type(x).__name__ == name for x in v),
+        f"a list of {name} records",
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (str, bool)) or (_is_number(value) and not math.isnan(value))
+
+
+def short(value: Any) -> str:
+    """A value for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def record(value: Any) -> dict[str, Any]:
+    """A record as a JSON object."""
+    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def plain(value: Any) -> Any:
+    """Records, mappings and sequences as JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return record(value)
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if _is_number(value):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return value
+
+
+def record_fields(cls: Any, data: Any, where: str) -> dict[str, Any]:
+    """The JSON object's entries, numbers decoded, with exactly the names of the record's fields.
+
+    Raises:
+        InputError: it is no object, or a name is unknown or missing.
+    """
+    require(isinstance(data, Mapping), f"{where} must be a JSON object, not {short(data)}.")
+    known = {field.name: field for field in fields(cls)}
+    for name in data:
+        if name not in known:
+            raise unknown_name(f"{where} has a field that", name, known)
+    missing = [name for name, field in known.items() if name not in data and field.default is MISSING]
+    require(not missing, f"{where} lacks the field '{', '.join(missing)}'.")
+    return {name: number(value) if str(known[name].type).startswith("float") else value for name, value in data.items()}
+
+
+def number(value: Any) -> Any:
+    """Decode "inf", "-inf" and "nan"; JSON writes 1.0 and 1 alike elsewhere, so whole numbers become floats."""
+    if isinstance(value, str) and value in NON_FINITE:
+        return NON_FINITE[value]
+    return float(value) if _is_number(value) else value
+
+
+def items(value: Any, name: str, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The converted entries of a JSON list; `InputError` for anything else."""
+    require(isinstance(value, Sequence) and not isinstance(value, str), f"{name} must be a list, not {short(value)}.")
+    return tuple(convert(entry) for entry in value)

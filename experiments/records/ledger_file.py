@@ -1,0 +1,194 @@
+"""`ledger.json` of a run: its books, charge by charge, with the facts that say what they are worth, sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agents.weights import read_sealed, sealed
+from envs import EnvCore
+from envs.signals import is_schedule_feature
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import spelled_out, write_json
+from fl_core.privacy.ledger import Ledger
+from fl_core.recipes.mechanism import NOISE_KNOBS
+from fl_core.run.charging import Books
+from fl_core.run.config import FederationConfig
+
+FORMAT = 1
+FILE = "ledger.json"
+_LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run's books do not say of themselves.
+
+    Attributes:
+        task, method, controller, seed, guarantee, clients, sampling, sampling_rate, placement: as it was set up.
+        cohort: expected clients per round.
+        rounds: rounds planned.
+        rounds_done: rounds that ran.
+        exchanges, private: whether anything leaves the clients, and whether it is clipped and noised.
+        diverged: whether the run stopped because its model was no longer finite.
+        knobs: what the controller set.
+        signals: what the controller read, and the class of each.
+        adaptive: whether the controller chose the noise from what was released. Clip norms do not count: the noise
+            scales with them, and its multiplier stays what the schedule says.
+        uncovered: what was given away without noise.
+        population: whose data the clients hold.
+        tuning: what training and tuning the controller took, in words; "" for none.
+    """
+
+    task: str
+    method: str
+    controller: str
+    seed: int
+    guarantee: str
+    clients: int
+    cohort: float
+    sampling: str
+    sampling_rate: float
+    placement: str
+    rounds: int
+    rounds_done: int
+    exchanges: bool
+    private: bool
+    diverged: bool
+    knobs: tuple[str, ...]
+    signals: Mapping[str, str]
+    adaptive: bool
+    uncovered: tuple[str, ...]
+    population: str = "all"
+    tuning: str = ""
+
+    @property
+    def noise_in_advance(self) -> bool:
+        """Whether noise and length of the run were fixed in advance, so that PLD and Rényi figures may be claimed."""
+        return not self.adaptive and not self.diverged
+
+
+def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
+    """What a configuration's method gives away without noise."""
+    cohort_varies = config.sampling == "poisson" and config.sampling_rate < 1
+    return config.recipe().uncovered(config.placement, cohort_varies)
+
+
+def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
+    """Whether some of these knobs decides how much noise there is."""
+    return any(knob in NOISE_KNOBS[guarantee] for knob in knobs)
+
+
+def facts_of(
+    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+) -> RunFacts:
+    """The facts of a run as it stands.
+
+    Args:
+        core: the environment.
+        row: which of its runs.
+        controller: its spec.
+        reads: features that the controller depends on; None takes all that it is shown.
+        tuning: what training and tuning the controller took, in words.
+    """
+    federation, config = core.federation, core.federation.config
+    classes = {feature.name: feature.signal_class for feature in core.features}
+    signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
+    knobs = tuple(knob.name for knob in core.knobs)
+    uncovered, raw = uncovered_releases(config), [name for name, kind in signals.items() if kind == "raw"]
+    if raw:
+        uncovered = (*uncovered, f"exact figures that the controller saw: {', '.join(raw)}")
+    return RunFacts(
+        task=core.task.name,
+        method=config.method,
+        controller=controller,
+        seed=federation.settings[row].seed,
+        guarantee=config.guarantee,
+        clients=config.clients,
+        cohort=config.cohort,
+        sampling=config.sampling,
+        sampling_rate=config.sampling_rate,
+        placement=config.placement,
+        rounds=config.rounds,
+        rounds_done=int(federation.rounds[row]),
+        exchanges=federation.recipe.exchanges,
+        private=federation.recipe.private,
+        diverged=core.diverged(row),
+        knobs=knobs,
+        signals=signals,
+        adaptive=sets_noise(knobs, config.guarantee) and not all(map(is_schedule_feature, signals)),
+        uncovered=uncovered,
+        population=config.population,
+        tuning=tuning,
+    )
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What counts a run's privacy, and the facts that say what that is worth."""
+
+    facts: RunFacts
+    books: Books
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is certified."""
+        return self.books.ledger
+
+    @property
+    def claim(self) -> Ledger | None:
+        """What the paper claims; None under `sound`."""
+        return self.books.claim
+
+    @property
+    def budget(self) -> Ledger:
+        """What gave out the noise."""
+        return self.books.budget
+
+
+def record_of(
+    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+) -> RunRecord:
+    """The record of a run as it stands; arguments as in `facts_of`."""
+    return RunRecord(facts_of(core, row, controller, reads, tuning), core.federation.charging.books[row])
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    """Write a run's `ledger.json`, whole or not at all."""
+    books = record.books
+    content = {
+        "facts": asdict(record.facts),
+        "accountant": books.ledger.accountant,
+        "claimed_by": None if books.claim is None else books.claim.accountant,
+        "charges_are": _LEGEND,
+        "joint_noise_multipliers": [charge.noise_multiplier for charge in books.ledger.charges],
+        **books.state_dict(),
+    }
+    write_json(folder / FILE, sealed(spelled_out(content), FORMAT))
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record in a run's folder.
+
+    Raises:
+        InputError: it is no run's folder, or its ledger was edited, is damaged or does not fit itself.
+    """
+    require(folder.is_dir(), f"There is no folder '{folder}'.")
+    path = folder / FILE
+    require(path.is_file(), f"'{folder}' is not the folder of a run: it has no {FILE}.")
+    content = read_sealed(path, FORMAT)
+    try:
+        facts = dict(content["facts"])
+        for name in ("knobs", "uncovered"):
+            facts[name] = tuple(facts[name])
+        books = Books(
+            Ledger.from_state(content["ledger"]),
+            None if content["claim"] is None else Ledger.from_state(content["claim"]),
+            tuple(Ledger.from_state(one) for one in content["clients"]),
+        )
+        return RunRecord(RunFacts(**facts), books)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The file '{path}' is not one that a run wrote ({error!r}).") from error

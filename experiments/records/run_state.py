@@ -1,0 +1,107 @@
+"""The state of a run between two decisions, from which an interrupted one goes on as if it had not stopped."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
+from envs import EnvCore
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import spelled_out, write_json
+
+FORMAT = 1
+RECORD = "state.json"
+_CONTROLLER = "controller."
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run's state as read back.
+
+    Attributes:
+        about: the five that follow.
+        settings: of its environment, without the controller's view.
+        controller: the controller's spec.
+        seed: its instance.
+        search_instances, train_on: where the controller was searched.
+        core: what `EnvCore.load_state_dict` takes.
+        memory: what the controller's last `predict` returned; None where it remembers nothing.
+    """
+
+    about: dict[str, Any]
+    settings: dict[str, Any]
+    controller: str
+    seed: int
+    search_instances: int
+    train_on: str
+    core: dict[str, Any]
+    memory: tuple[Any, ...] | None
+
+
+def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, memory: Any) -> None:
+    """Write the state of a run and drop the one before.
+
+    Args:
+        folder: of the run.
+        about: `settings`, `controller`, `seed`, `search_instances` and `train_on`, as in `RunState`.
+        core: the run.
+        memory: what the controller's last `predict` returned: arrays `[runs, ...]`, or None.
+
+    Raises:
+        InputError: it cannot be written; the state before is kept then.
+    """
+    state = core.state_dict()
+    tensors: Tensors = dict(state["tensors"])
+    remembered = memory or ()
+    tensors |= {f"{_CONTROLLER}{place}": torch.from_numpy(part.copy()) for place, part in enumerate(remembered)}
+    name = f"state-{len(core.history[0]):05d}.safetensors"
+    checksum = write_tensors(folder / name, tensors)
+    record = {
+        "about": spelled_out(about),
+        "plain": state["plain"],
+        "remembers": None if memory is None else len(remembered),
+        "tensors": name,
+        "tensors_sha256": checksum,
+    }
+    write_json(folder / RECORD, sealed(record, FORMAT))
+    _drop_tensors(folder, name)
+
+
+def drop_run_state(folder: Path) -> None:
+    """Remove the state of a run that has ended."""
+    with contextlib.suppress(OSError):
+        (folder / RECORD).unlink()
+    _drop_tensors(folder, "")
+
+
+def _drop_tensors(folder: Path, but: str) -> None:
+    for old in folder.glob("state-*.safetensors"):
+        if old.name != but:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def load_run_state(folder: Path) -> RunState:
+    """Read a run's state; no pickle is read.
+
+    Raises:
+        InputError: there is none, or it is damaged, changed or of another version.
+    """
+    path = folder / RECORD
+    require(folder.is_dir(), f"'{folder}' is no folder, so there is no run to continue.")
+    require(path.is_file(), f"'{folder}' holds no {RECORD}, so no interrupted run: it is complete, or no run at all.")
+    record = read_sealed(path, FORMAT)
+    try:
+        about, plain, remembers = dict(record["about"]), dict(record["plain"]), record["remembers"]
+        file, checksum = folder / Path(record["tensors"]).name, str(record["tensors_sha256"])
+        tensors = read_tensors(file, checksum, finite=False)  # a figure that is not known yet is NaN
+        memory = tuple(tensors.pop(f"{_CONTROLLER}{place}").numpy() for place in range(remembers or 0))
+        core = {"tensors": tensors, "plain": plain}
+        return RunState(about=about, core=core, memory=None if remembers is None else memory, **about)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"The file '{path}' describes no run; start it anew.") from error

@@ -1,0 +1,198 @@
+"""Figures of a run as TensorBoard scalars under readable names, and its parameters for TensorBoard's HParams page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from envs import EnvCore
+from fl_core.base.errors import InputError
+from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
+
+TAGS = {
+    "global_accuracy": "accuracy/global model",
+    "personal_accuracy": "accuracy/personal models, mean over clients",
+    "personal_accuracy_spread": "accuracy/personal models, spread over clients",
+    "global_loss": "loss/global model",
+    "personal_loss": "loss/personal models, mean over clients",
+    "personal_loss_spread": "loss/personal models, spread over clients",
+    "clip_norm": "control/clip norm",
+    "server_learning_rate": "control/server learning rate",
+    "noise_multiplier": "privacy/noise multiplier",
+    "epsilon_spent": "privacy/epsilon spent",
+    "epsilon_left": "privacy/epsilon left",
+    "clipped_share": "clipping/share of clipped clients",
+    "signal_to_noise": "update/signal-to-noise ratio",
+    "update_norm": "update/mean norm before the clip",
+    "server_norm": "update/norm of the global model",
+    "release_norm": "update/norm of the released mean",
+    "release_noise": "update/expected norm of its noise",
+    "release_layer_norm": "update/norm of the released mean, layer",
+    "release_norm_ratio": "update/released norm over noise norm",
+    "release_alignment": "update/cosine of successive releases",
+    "budget_left": "privacy/share of the budget left",
+    "train_loss": "loss/local training",
+    "participants": "clients/in the cohort",
+    "rejected_updates": "clients/updates that were not finite",
+    "trimmed_accuracy": "accuracy/personal models, trimmed mean",
+    "trimmed_loss": "loss/personal models, trimmed mean",
+    "epsilon_of_updates": "privacy/epsilon of the updates' noise, as published",
+    "risk_noised": "telemetry/risk noised",
+    "uplink_bytes": "clients/bytes uploaded, mean",
+    "personal_share": "clients/share of the coordinates kept personal, mean",
+    **{one.figure: f"telemetry/{one.figure.replace('_', ' ')}" for one in TELEMETRY.values()},
+}
+"""Figure of a round -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+
+
+def tag_of(figure: str) -> str:
+    """The tag of a figure, or of one layer's part of it; others go below "other/"."""
+    name, dot, layer = figure.partition(PER_LAYER)
+    return f"{TAGS.get(name, f'other/{name}')}{dot and ' '}{layer}"
+
+
+Parameter = str | float | int | bool
+
+
+def hyperparameters(
+    *,
+    task: str,
+    method: str,
+    controller: str,
+    signals: str,
+    epsilon: float | str,
+    rounds: int,
+    clients: int,
+    sampling_rate: float,
+    population: str,
+    trained_on: str,
+    seed: int | str,
+) -> dict[str, Parameter]:
+    """What the HParams page lists of a run or of a controller's runs: the same columns for all, or the page drops some.
+
+    `epsilon` is the target, `trained_on` the population that trained or tuned the controller ("" for none); where there
+    are several runs, `epsilon` and `seed` say in words which.
+    """
+    return {
+        "task": task,
+        "method": method,
+        "controller": controller,
+        "signals": signals,
+        "epsilon": epsilon,
+        "rounds": rounds,
+        "clients": clients,
+        "sampling rate": sampling_rate,
+        "population": population,
+        "trained on": trained_on or "nothing",
+        "seed": seed,
+    }
+
+
+class RoundWriter:
+    """Writes one run's event file; use it as a context manager, so that the tail is on disk whatever happens.
+
+    Args:
+        folder: the run's folder; TensorBoard shows its path below `--logdir` as the run's name.
+        resumed_at: first round to be written by a run that goes on after an interruption; TensorBoard then hides what
+            the interrupted run wrote from this round on.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
+        try:
+            self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
+        except OSError as error:
+            raise InputError(
+                f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
+            ) from error
+        self._last_round = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Bring everything to disk; the event file's last entries are lost otherwise."""
+        self._writer.flush()
+        self._writer.close()
+
+    def round(self, index: int, figures: Mapping[str, float]) -> None:
+        """Write the figures of communication round `index`; names as in `TAGS`, others go below "other/".
+
+        A value that is not finite has no place on a chart and is left out.
+        """
+        self._last_round = index
+        for name, value in figures.items():
+            self._scalar(tag_of(name), value, index)
+
+    def hparams(self, parameters: Mapping[str, Parameter], metrics: Mapping[str, float]) -> None:
+        """Fill the HParams page for this run; call it once, when the run has ended.
+
+        `SummaryWriter.add_hparams` would make a second run named after the time; here the same summaries go into the
+        run's own events. A metric is shown only where a scalar of its tag exists, so each is written as one, below
+        "final/"; the number of rounds is always among them, so that a diverged run is listed too.
+
+        TensorBoard takes the list of columns from one run and shows it for all: give every run the same names.
+
+        Args:
+            parameters: what was chosen for the run; numbers that are not finite and truth values appear as words.
+            metrics: what came of it; values that are not finite are left out.
+        """
+        finite = {f"final/{name.replace('_', ' ')}": value for name, value in metrics.items() if math.isfinite(value)}
+        finite["final/rounds"] = self._last_round
+        shown = {name: _shown(value) for name, value in parameters.items()}
+        events: Any = self._writer.file_writer
+        for summary in hparams(shown, finite):
+            events.add_summary(summary)
+        for tag, value in finite.items():
+            self._scalar(tag, value, self._last_round)
+
+    def _scalar(self, tag: str, value: float, step: int) -> None:
+        if math.isfinite(value):
+            self._writer.add_scalar(tag, float(value), step)
+
+
+def _shown(value: Parameter) -> str | float:
+    """The parameter as the page can show it: torch writes True as 1, and the page cannot read an infinite number."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return value
+    return str(value)
+
+
+def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, Parameter]:
+    """What TensorBoard's HParams page lists of a run."""
+    config = core.federation.config
+    return hyperparameters(
+        task=core.task.name,
+        method=config.method,
+        controller=controller,
+        signals=core.spec.signals,
+        epsilon=config.epsilon,
+        rounds=config.rounds,
+        clients=config.clients,
+        sampling_rate=config.sampling_rate,
+        population=config.population,
+        trained_on=trained_on,
+        seed=seed,
+    )
+
+
+def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
+    """Final figures of a run for the HParams page."""
+    last = core.history[row][-1] if core.history[row] else {}
+    names = ("global_accuracy", "personal_accuracy", "global_loss", "personal_loss", "epsilon_spent")
+    return {name: last[name] for name in names if name in last}

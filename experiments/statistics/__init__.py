@@ -1,0 +1,1 @@
+"""Summaries and intervals of comparisons."""

@@ -1,0 +1,1 @@
+"""What everything stands on: one-sentence errors, files written whole, named random streams."""

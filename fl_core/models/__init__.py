@@ -1,0 +1,1 @@
+"""Networks, their parameters as flat vectors, and layers that run faster on CPUs."""

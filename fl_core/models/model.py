@@ -1,0 +1,230 @@
+"""Models as functions of one flat parameter vector.
+
+A federation stacks, clips, noises and averages parameters, so it keeps them as `[..., size]` tensors; a `Model` knows
+how such a vector is laid out (its parameters and layers in order, its head) and computes logits from it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.streams import stream_seed
+from fl_core.models.layers import for_cpu, for_one_client
+from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, Shape, with_group_norm
+
+
+@dataclass(frozen=True)
+class Span:
+    """A named contiguous stretch `start:stop` of the flat parameter vector."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        """The stretch as a slice."""
+        return slice(self.start, self.stop)
+
+
+class Model:
+    """A network over a flat parameter vector.
+
+    Attributes:
+        name: catalogue name.
+        shape: (channels, height, width) of an image.
+        classes: number of logits.
+        layers: one span per layer with parameters, in order; the last is the head.
+        convolutions: those of the layers that are convolutions (weights and bias).
+        tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
+        size: number of parameters.
+        activations: floats a forward pass of one sample produces (for memory estimates).
+    """
+
+    def __init__(self, name: str, shape: Shape, classes: int, build: Callable[[], nn.Sequential]):
+        self.name, self.shape, self.classes = name, shape, classes
+        self._build = build
+        self._module = build()
+        self._on_cpu = for_cpu(self._module, shape)
+        self._alone = for_one_client(self._on_cpu)
+        self._shapes: dict[str, torch.Size] = {}
+        spans: OrderedDict[str, list[int]] = OrderedDict()
+        tensors: list[Span] = []
+        position = 0
+        for parameter, value in self._module.named_parameters():
+            self._shapes[parameter] = value.shape
+            tensors.append(Span(parameter, position, position + value.numel()))
+            span = spans.setdefault(parameter.rpartition(".")[0], [position, position])
+            position += value.numel()
+            span[1] = position
+        self.size = position
+        self.layers = tuple(Span(layer, *bounds) for layer, bounds in spans.items())
+        self.convolutions = tuple(
+            layer for layer in self.layers if isinstance(self._module.get_submodule(layer.name), nn.Conv2d)
+        )
+        self.tensors = tuple(tensors)
+        self.activations = _count_activations(self._module, shape)
+
+    @property
+    def head(self) -> Span:
+        """The last layer."""
+        return self.layers[-1]
+
+    @property
+    def body(self) -> Span:
+        """Everything before the head."""
+        return Span("body", 0, self.head.start)
+
+    def span(self, part: str) -> Span:
+        """The stretch of `all`, `head`, `body` or `none` of the parameters."""
+        spans = {
+            "all": Span("all", 0, self.size),
+            "head": self.head,
+            "body": self.body,
+            "none": Span("none", self.size, self.size),
+        }
+        if part not in spans:
+            raise unknown_name("Model part", part, spans)
+        return spans[part]
+
+    def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
+        """Parameters `[size]` drawn by the layers' own initialisation from the run's init stream."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(seed, "init"))
+            module = self._build()
+        flat = torch.cat([value.detach().reshape(-1) for value in module.parameters()])
+        return flat.to(device)
+
+    def make_module(self) -> nn.Sequential:
+        """A new module of this architecture, with parameters of its own."""
+        return self._build()
+
+    def unflatten(self, flat: Tensor, channels_last: bool = False) -> dict[str, Tensor]:
+        """Views of a `[size]` vector as the module's named parameters."""
+        values = {}
+        sizes = [shape.numel() for shape in self._shapes.values()]
+        for (name, shape), piece in zip(self._shapes.items(), flat.split(sizes), strict=True):
+            value = piece.view(shape)
+            if channels_last and value.dim() == 4:
+                value = value.contiguous(memory_format=torch.channels_last)
+            values[name] = value
+        return values
+
+    def logits(self, flat: Tensor, images: Tensor) -> Tensor:
+        """Logits `[batch, classes]` of float images `[batch, channels, height, width]` under parameters `[size]`."""
+        network = self._on_cpu if images.device.type == "cpu" else self._module
+        outputs: Tensor = functional_call(network, self.unflatten(flat), (images,))
+        return outputs
+
+    @property
+    def parametric_layers(self) -> list[nn.Module]:
+        """The plain modules behind `layers`."""
+        return [self._module.get_submodule(layer.name) for layer in self.layers]
+
+    @property
+    def largest_layer(self) -> int:
+        """Parameters of the largest layer."""
+        return max(layer.stop - layer.start for layer in self.layers)
+
+    def output_shapes(self, batch: int) -> list[torch.Size]:
+        """Shapes of what each of `layers` puts out for a batch of images."""
+        shapes: dict[str, torch.Size] = {}
+        hooks = {
+            layer.name: lambda _, __, output, name=layer.name: shapes.update({name: output.shape})
+            for layer in self.layers
+        }
+        with _hooked(self._module, hooks), torch.no_grad():
+            self._module(torch.zeros(batch, *self.shape))
+        return [shapes[layer.name] for layer in self.layers]
+
+    def tapped_logits(self, flat: Tensor, images: Tensor, added: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Logits where something is added to each layer's output, and each layer's inputs.
+
+        Args:
+            flat: parameters `[size]`.
+            images: `[batch, channels, height, width]`.
+            added: per entry of `layers`, of the shape in `output_shapes`.
+        """
+        network = self._on_cpu if images.device.type == "cpu" else self._module
+        inputs: dict[str, Tensor] = {}
+
+        def tap(name: str, nudge: Tensor) -> Callable[..., Tensor]:
+            def hook(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                inputs[name] = arguments[0]
+                return output + nudge
+
+            return hook
+
+        hooks = {layer.name: tap(layer.name, nudge) for layer, nudge in zip(self.layers, added, strict=True)}
+        with _hooked(network, hooks):
+            logits: Tensor = functional_call(network, self.unflatten(flat), (images,))
+        return logits, [inputs[layer.name] for layer in self.layers]
+
+    def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
+        """The same by layers and layouts that are faster on a CPU, but cannot be mapped over stacked clients."""
+        if images.device.type != "cpu":
+            return self.logits(flat, images)
+        outputs: Tensor
+        if self.shape[0] >= 3:
+            images = images.contiguous(memory_format=torch.channels_last)
+            outputs = functional_call(self._on_cpu, self.unflatten(flat, channels_last=True), (images,))
+        else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
+            outputs = functional_call(self._alone, self.unflatten(flat), (images,))
+        return outputs
+
+
+@contextmanager
+def _hooked(module: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Forward hooks on submodules by name, for as long as it lasts."""
+    handles = [module.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _count_activations(module: nn.Module, shape: Shape) -> int:
+    """Floats that the leaf modules produce for one sample."""
+    total = 0
+
+    def count(_: nn.Module, __: object, output: Tensor) -> None:
+        nonlocal total
+        total += output.numel()
+
+    leaves = [leaf for leaf in module.modules() if not list(leaf.children())]
+    handles = [leaf.register_forward_hook(count) for leaf in leaves]
+    with torch.no_grad():
+        module(torch.zeros(1, *shape))
+    for handle in handles:
+        handle.remove()
+    return total
+
+
+def build_model(name: str, shape: Shape, classes: int) -> Model:
+    """The catalogue's model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution.
+
+    Raises:
+        InputError: the name is unknown, the model has no place for a GroupNorm, or the images are too small for it.
+    """
+    base = name.removesuffix(GROUP_NORM_SUFFIX)
+    if base not in MODELS:
+        raise unknown_name("Model", name, MODELS)
+    normalised = base != name
+    if normalised and MODELS[base].unfit_for_norm:
+        raise InputError(f"Model '{name}' does not exist: use '{base}', because {MODELS[base].unfit_for_norm}.")
+
+    def build() -> nn.Sequential:
+        network = MODELS[base].build(shape, classes)
+        return with_group_norm(network) if normalised else network
+
+    return Model(name, shape, classes, build)

@@ -1,0 +1,277 @@
+"""What each round of each run may spend: asked of its ledger before any data is touched.
+
+Under `sound` a run has one ledger, which gives out the noise and cannot be overspent. Under `as-published` a *claim*
+gives out the noise as the paper's accounting does, and the ledger, without a limit, records what the noise that is
+really there certifies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fl_core.base.errors import require
+from fl_core.privacy.ledger import (
+    NOTHING,
+    BudgetExhausted,
+    Ledger,
+    Release,
+    split_noise_multiplier,
+    update_noise_multiplier,
+)
+from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
+from fl_core.recipes.mechanism import RISK_SHARE
+from fl_core.recipes.recipe import Recipe
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import LEAST_SHARE, BoolArray, FloatArray, RoundPlan
+
+UPDATE, RISK = "update", "risk"
+MOST_BIT_SHARE = 0.5
+"""The most of a round's privacy that a clip bit with noise of its own takes, in rounds noisier than planned."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """What counts the privacy of one run.
+
+    Attributes:
+        ledger: what is certified.
+        claim: what the paper claims; None under `sound`.
+        clients: a ledger for each budget of the clients' own; a client is out when its ledger refuses.
+        lasting: per ledger of `clients`, the part of C with which it lasts as long as the run's: noise of σ on an
+            update clipped to part·C is noise of σ/part.
+    """
+
+    ledger: Ledger
+    claim: Ledger | None = None
+    clients: tuple[Ledger, ...] = ()
+    lasting: tuple[float, ...] = ()
+
+    @property
+    def budget(self) -> Ledger:
+        """What gives out the noise: the claim, or the ledger itself."""
+        return self.claim or self.ledger
+
+    def in_use(self, ledger: Ledger) -> bool:
+        """Whether a ledger of `clients` has paid for every round so far."""
+        return len(ledger.charges) == len(self.ledger.charges)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "ledger": self.ledger.state_dict(),
+            "claim": None if self.claim is None else self.claim.state_dict(),
+            "clients": [one.state_dict() for one in self.clients],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of books with the same budgets.
+
+        Raises:
+            InputError: the state was edited or damaged, or belongs to other budgets.
+        """
+        found, own = len(state["clients"]), len(self.clients)
+        require(found == own, f"The saved state holds {found} client budgets, but this run has {own}.")
+        self.ledger.load_state_dict(state["ledger"])
+        if self.claim is not None:
+            self.claim.load_state_dict(state["claim"])
+        for ledger, saved in zip(self.clients, state["clients"], strict=True):
+            ledger.load_state_dict(saved)
+
+
+class Charging:
+    """The budgets of a batch of runs.
+
+    Attributes:
+        books: per run, what counts its privacy.
+    """
+
+    def __init__(self, config: FederationConfig, recipe: Recipe, books: Sequence[Books]):
+        """Take over the prepared books of runs."""
+        self._config, self._recipe = config, recipe
+        self._telemetry = parse_telemetry(config.telemetry)
+        top = max((knob.high for knob in recipe.knobs if knob.name == "budget_pace"), default=math.inf)
+        self._top_pace = top * (1 - 1e-9)  # spends all that is left, however many rounds there are
+        self.books = list(books)
+
+    @staticmethod
+    def prepare(config: FederationConfig, recipe: Recipe, epsilon: float) -> Books:
+        """Books of a run with this budget; budgets of the clients' own are scaled with it.
+
+        Raises:
+            InputError: a budget is too small to be certified, or the clip bit's noise is too small for the round's.
+        """
+        size = (config.delta, config.accounting_rate, config.rounds)
+        if not recipe.private:
+            return Books(Ledger(epsilon, *size))
+        if config.guarantee == "sound":
+            ledger = Ledger(epsilon, *size)
+            scales = (one / config.epsilon for one in config.client_budgets)
+            clients = tuple(Ledger(epsilon * scale, *size) for scale in scales)
+            uniform = ledger.uniform_noise_multiplier
+            lasting = tuple(min(1.0, uniform / one.uniform_noise_multiplier) for one in clients)
+            books = Books(ledger, clients=clients, lasting=lasting)
+        else:
+            books = Books(Ledger(math.inf, *size), Ledger(epsilon, *size, claim=True))
+        if config.bit_noise > 0:
+            update_noise_multiplier(books.budget.uniform_noise_multiplier, config.bit_noise)
+        return books
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """Per run, what is certified."""
+        return [one.ledger for one in self.books]
+
+    @property
+    def claims(self) -> list[Ledger | None]:
+        """Per run, what the paper claims; None under `sound`."""
+        return [one.claim for one in self.books]
+
+    @property
+    def budgets(self) -> list[Ledger]:
+        """Per run, what gives out the noise."""
+        return [one.budget for one in self.books]
+
+    @property
+    def exhausted(self) -> BoolArray:
+        """Runs that can pay for no further round `[runs]`: what is left is neither worth a share nor an even round."""
+        least = min(NOTHING, 0.5 / self._config.rounds)
+        return np.array([budget.remaining_share < least for budget in self.budgets])
+
+    # ---------------------------------------------------------------- clients' own budgets
+
+    def client_shares(self) -> FloatArray | None:
+        """Part of C that lets each client's budget last as long as the run's `[runs, clients]`; 0 for one that is out.
+
+        None where clients have no budgets of their own.
+        """
+        if not self._config.client_budgets:
+            return None
+        dealt = np.arange(self._config.clients) % len(self._config.client_budgets)
+        parts = [
+            [part if books.in_use(one) else 0.0 for one, part in zip(books.clients, books.lasting, strict=True)]
+            for books in self.books
+        ]
+        return np.array(parts)[:, dealt]
+
+    # ---------------------------------------------------------------- a round
+
+    def releases(self, plan: RoundPlan) -> tuple[str, ...]:
+        """What a round releases."""
+        pays = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
+        bit = (CLIP_BIT,) if self._config.bit_noise > 0 else ()
+        return (UPDATE, RISK, *(self._telemetry if pays else bit))
+
+    def charge(
+        self, plan: RoundPlan, wanted: BoolArray, rounds: np.ndarray, effective: Callable[[int], float]
+    ) -> tuple[dict[str, FloatArray], BoolArray]:
+        """Ask for a round of each wanted run.
+
+        Args:
+            plan: the controllers' decisions.
+            wanted: runs that are to run `[runs]`.
+            rounds: rounds done by each `[runs]`.
+            effective: of a run, the factor by which the noise that is really there falls short of the claim.
+
+        Returns:
+            Noise multipliers `[runs]` by release (telemetry only where it is bought), and the runs that were refused
+            `[runs]`.
+        """
+        runs = len(wanted)
+        noise = {name: np.zeros(runs) for name in self.releases(plan)}
+        refused = np.zeros(runs, dtype=bool)
+        if not self._recipe.private:
+            return noise, refused
+        for row in np.flatnonzero(wanted):
+            try:
+                multipliers = self._charge_run(int(row), plan, int(rounds[row]), effective)
+            except BudgetExhausted:
+                refused[row] = True
+                continue
+            for name, value in multipliers.items():
+                noise[name][row] = value
+        return noise, refused
+
+    def _charge_run(
+        self, row: int, plan: RoundPlan, round_index: int, effective: Callable[[int], float]
+    ) -> dict[str, float]:
+        books, budget = self.books[row], self.books[row].budget
+        share = self._budget_share(plan, row, round_index)
+        joint = budget.uniform_noise_multiplier if share is None else budget.noise_multiplier_for_share(share)
+        multipliers = split_noise_multiplier(joint, self._shares(plan, row, joint))
+        strength = self._recipe.mechanism.client_budget_strength
+        if "client_budget_strength" in plan.settings:
+            strength = float(plan.settings["client_budget_strength"][row])
+        own = zip(books.clients, books.lasting, strict=True)
+        paying = [(one, part**strength) for one, part in own if books.in_use(one)]
+        budget.charge(round_index, [Release(name, value) for name, value in multipliers.items()])
+        for ledger, part in paying:  # one that cannot pay is left behind
+            with suppress(BudgetExhausted):
+                ledger.charge(round_index, [Release(name, value / part) for name, value in multipliers.items()])
+        if books.claim is not None:
+            factor = effective(row)
+            real = {name: value * factor if name == UPDATE else value for name, value in multipliers.items()}
+            books.ledger.charge(round_index, [Release(name, value) for name, value in real.items()])
+        return multipliers
+
+    def _budget_share(self, plan: RoundPlan, row: int, round_index: int) -> float | None:
+        """Share of what is left that the controller, else the method, gives this round; None for the uniform one."""
+        if plan.budget_share is not None:
+            return float(plan.budget_share[row])
+        left = max(1, self._config.rounds - round_index)
+        if "budget_pace" in plan.settings:
+            pace = float(plan.settings["budget_pace"][row])
+            return 1.0 if pace >= self._top_pace else min(1.0, max(LEAST_SHARE, pace / left))
+        if math.isinf(self.budgets[row].epsilon):
+            return None
+        return self._recipe.mechanism.budget_share(round_index, self._config.rounds)
+
+    def _shares(self, plan: RoundPlan, row: int, joint: float) -> dict[str, float]:
+        """How the privacy of a round with this noise multiplier is split over its releases."""
+        telemetry = self._config.telemetry_share
+        if "telemetry_share" in plan.settings:
+            telemetry = float(plan.settings["telemetry_share"][row])
+        mechanism = self._recipe.mechanism
+        risk = RISK_SHARE if mechanism.uses_risk and not mechanism.exact_risk else 0.0
+        shares = {UPDATE: (1 - telemetry) * (1 - risk), RISK: risk}
+        shares |= {name: telemetry * (1 - risk) * part for name, part in self._telemetry.items()}
+        if self._config.bit_noise > 0:
+            bit = min(MOST_BIT_SHARE, (joint / (2 * self._config.bit_noise)) ** 2)
+            others = 1 - shares.pop(CLIP_BIT)
+            shares = {name: share * (1 - bit) / others for name, share in shares.items()} | {CLIP_BIT: bit}
+        return {name: share for name, share in shares.items() if share > 0}
+
+    def figures(self) -> dict[str, FloatArray]:
+        """What is spent and left, per run `[runs]`."""
+        runs = len(self.ledgers)
+        budgets = self.budgets
+        spent = np.array([budget.epsilon_spent() for budget in budgets])
+        if self._recipe.exchanges and not self._recipe.private:
+            spent = np.full(runs, np.inf)
+        left = [
+            max(0.0, budget.epsilon - value) if value < np.inf else budget.epsilon
+            for budget, value in zip(budgets, spent, strict=True)
+        ]
+        figures = {
+            "epsilon_spent": spent,
+            "epsilon_left": np.array(left),
+            "budget_left": np.array([budget.remaining_share for budget in budgets]),
+        }
+        if any(one.claim is not None for one in self.books):
+            figures["epsilon_of_updates"] = np.array([self.certified(row) for row in range(runs)])
+        return figures
+
+    def certified(self, row: int, uploads: float = 1.0, delta: float | None = None) -> float:
+        """ε that a run's noised updates certify for noise fixed in advance, by exact or Rényi accounting.
+
+        Args:
+            row: the run.
+            uploads: factor on every noise multiplier, 1/√m for whoever sees single uploads of m clients.
+            delta: δ; None takes the run's.
+        """
+        return self.ledgers[row].epsilon_of_noise(uploads, delta)

@@ -1,0 +1,99 @@
+"""Who takes part in a round, drawn on the CPU from public settings before any data is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl_core.base.streams import numpy_generator
+from fl_core.run.config import FederationConfig
+from fl_core.run.plan import BoolArray
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of a round over all runs: row i is client `client[i]` of run `run[i]`, at `place[i]` of its cohort.
+
+    Rows go run by run, and within a run by their places.
+
+    Attributes:
+        run, client, place: int64 `[rows]` on the device.
+        sizes: clients per run `[runs]`, on the CPU.
+    """
+
+    run: Tensor
+    client: Tensor
+    place: Tensor
+    sizes: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        """The largest cohort of the batch, at least 1: tensors `[runs, width, ...]` hold every cohort."""
+        return max(1, int(self.sizes.max(initial=0)))
+
+    def scatter(self, rows: Tensor) -> Tensor:
+        """Values `[rows, ...]` as `[runs, width, ...]`, zero where a run has no further client.
+
+        Where all cohorts are as large as the largest, that is a view.
+        """
+        if (self.sizes == self.width).all():
+            return rows.reshape(len(self.sizes), self.width, *rows.shape[1:])
+        padded = rows.new_zeros(len(self.sizes), self.width, *rows.shape[1:])
+        padded[self.run, self.place] = rows
+        return padded
+
+    def present(self) -> Tensor:
+        """Mask `[runs, width]` (bool) of the places that a client takes."""
+        return self.scatter(torch.ones_like(self.run, dtype=torch.bool))
+
+
+def of_runs(values: Tensor, run: Tensor) -> Tensor:
+    """Values `[runs, ...]` of the runs of some rows, `[rows, ...]`; indexing would copy number by number."""
+    return values.index_select(0, run)
+
+
+def of_clients(values: Tensor, run: Tensor, client: Tensor) -> Tensor:
+    """Values `[runs, clients, ...]` of the clients at (run, client), `[rows, ...]`."""
+    return values.flatten(0, 1).index_select(0, run * values.shape[1] + client)
+
+
+def draw_cohort(
+    config: FederationConfig,
+    seeds: Sequence[int],
+    rounds: NDArray[np.int64],
+    ran: BoolArray,
+    device: torch.device,
+    out: BoolArray | None = None,
+) -> Cohort:
+    """Draw the cohort of every run that takes part; the others get an empty one.
+
+    `poisson` draws every client independently, and an empty cohort stays empty; `fixed` draws equally many. Clients
+    that are `out` `[runs, clients]` stay away where they are drawn.
+    """
+    members = [
+        _members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)
+        for seed, index, takes_part in zip(seeds, rounds, ran, strict=True)
+    ]
+    if out is not None:
+        members = [drawn[~left[drawn]] for drawn, left in zip(members, out, strict=True)]
+    sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
+    rows = np.repeat(np.arange(len(members)), sizes)
+    places = np.concatenate([np.arange(size) for size in sizes])
+    run, client, place = (
+        torch.from_numpy(column.astype(np.int64)).to(device) for column in (rows, np.concatenate(members), places)
+    )
+    return Cohort(run, client, place, sizes)
+
+
+def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
+    if config.sampling_rate == 1:  # whatever would be drawn
+        return np.arange(config.clients)
+    random = numpy_generator(seed, "cohort", round_index)
+    if config.sampling == "poisson":
+        return np.flatnonzero(random.random(config.clients) < config.sampling_rate)
+    return np.sort(random.permutation(config.clients)[: int(config.cohort)])

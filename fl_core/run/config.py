@@ -1,0 +1,318 @@
+"""What a federation is made of: the settings that all its runs share, and those that each run has to itself."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.data.datasets import dataset_entry
+from fl_core.data.partition import parse_partition
+from fl_core.data.populations import POPULATIONS
+from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
+from fl_core.privacy.curves import is_number
+from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
+from fl_core.recipes.catalog import METHODS, find_method
+from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, split_list, without
+from fl_core.training.executors import EXECUTORS
+from fl_core.training.optimizers import OPTIMIZERS, Optimizer
+
+MOST_ROUNDS = 1_000_000
+EVALUATIONS = {
+    "holdout": "each client's own hold-out",
+    "classes": "the test images of the client's classes",
+    "whole": "the whole test set",
+}
+SAMPLINGS = {
+    "poisson": "each client takes part independently with the sampling rate",
+    "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
+}
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """Settings that all runs of a batch share. Every field is checked when the object is made."""
+
+    dataset: str = "digits"
+    """Dataset by name (`dpilot list datasets`)."""
+    model: str = "mlp"
+    """Model by name (`dpilot list models`)."""
+    method: str = "dp-fedavg"
+    """Method by name (`dpilot list methods`)."""
+    guarantee: str = "sound"
+    """What epsilon means: sound (every release is counted) or as-published (the paper's arithmetic and its claim)."""
+    set: str = ""
+    """Changes to the method's parts, comma-separated: sparsification=random,personalization.threshold=0.2."""
+    without: str = ""
+    """Components to leave out of the method, comma-separated: adaptive-constraint, or a part or loss term."""
+    clients: int = 50
+    """Number of clients N."""
+    partition: str = "shards(3)"
+    """How the samples are spread over the clients: iid, dirichlet(alpha), shards(s), classes(s), label_skew(fraction)
+    or natural."""
+    population: str = "all"
+    """Whose data the clients hold: all, or one of two halves of the dataset without a common sample: proxy (controllers
+    are trained and tuned on it) or target (privacy is promised to it)."""
+    test_fraction: float = 0.2
+    """Share of each client's samples held out to test its personal model, in (0, 0.5]."""
+    sampling: str = "poisson"
+    """How a round's cohort is drawn: poisson or fixed."""
+    sampling_rate: float = 1.0
+    """Expected share q of the clients in a round, in (0, 1]."""
+    rounds: int = 40
+    """Number of communication rounds T."""
+    local_steps: int = 4
+    """Minibatches a client trains on per round (used unless local_epochs is above 0)."""
+    local_epochs: float = 0.0
+    """Passes over its samples a client trains for per round; 0 leaves the length to local_steps."""
+    batch_size: int = 16
+    """Samples per minibatch."""
+    optimizer: str = "sgd"
+    """Local optimizer: sgd or adam."""
+    learning_rate: float = 0.4
+    """Local learning rate."""
+    momentum: float = 0.0
+    """Momentum of the local SGD, in [0, 1)."""
+    weight_decay: float = 0.0
+    """Weight decay of the local optimizer."""
+    update_scale: float = 1.0
+    """Unit in which clip norms are set and norms are told, as a factor on the model's own: a network whose weights are
+    kept in other units learns the same, but its updates, and its best clip norm, are so many times as long."""
+    epsilon: float = 7.5
+    """Privacy budget epsilon (client level, add/remove); inf trains without noise."""
+    delta: float = 1e-5
+    """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
+    placement: str = "central"
+    """Who adds the noise: central, distributed or local."""
+    client_epsilon: str = ""
+    """Public budgets of the clients' own, comma-separated and dealt out in turn, the largest equal to epsilon: 2,4,8;
+    a client is out when its filter trips. Empty gives every client all of epsilon."""
+    telemetry_share: float = 0.0
+    """Share of each round's privacy spent on telemetry, in [0, 1)."""
+    telemetry: str = "clip-bit"
+    """What the share pays for, comma-separated, if need be with parts that sum to 1: clip-bit, accuracy, loss,
+    layer-norms; accuracy=0.7,loss=0.3."""
+    bit_noise: float = 0.0
+    """Std of the clip bit's noise, in clients, in place of its part of the share (a twentieth of the cohort is usual);
+    above half of the round's noise multiplier. 0 leaves it to the share."""
+    evaluation: str = "holdout"
+    """What clients' models are tested on: holdout (their own), classes (test images of their classes) or whole."""
+    evaluation_samples: int = 0
+    """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
+    executor: str = "auto"
+    """Who runs the local training: vectorized, sequential or auto (times both once)."""
+    memory_limit_mib: int = 0
+    """Memory for stacked clients in MiB; 0 takes 512 on a CPU and 8192 on CUDA."""
+    device: str = "auto"
+    """Where everything runs: auto, cpu or cuda."""
+    data_root: str = ""
+    """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        require_count("rounds", self.rounds)
+        require(self.rounds <= MOST_ROUNDS, f"rounds is {self.rounds}, but it must be {MOST_ROUNDS} at most.")
+        for field in ("clients", "batch_size", "local_steps"):
+            require_count(field, getattr(self, field))
+        for field in ("evaluation_samples", "memory_limit_mib"):
+            require_count(field, getattr(self, field), least=0)
+        for field, allowed, fits in _RANGES:
+            value = getattr(self, field)
+            require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
+        self.local_optimizer()
+        self._check_guarantee()
+        self.check_epsilon(self.epsilon)
+        self._check_telemetry()
+        self._check_client_budgets()
+        if math.isfinite(self.epsilon):
+            self.warn_of_delta()
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
+
+    def _check_names(self) -> None:
+        """Refuse names that are in no catalogue."""
+        for field in ("dataset", "data_root"):
+            require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        for field, allowed in _NAMES:
+            name = getattr(self, field)
+            known = name.removesuffix(GROUP_NORM_SUFFIX) if field == "model" and isinstance(name, str) else name
+            if known not in list(allowed):
+                raise unknown_name(field, name, allowed)
+        dataset_entry(self.dataset)
+        parse_partition(self.partition)
+        for field in ("set", "without", "client_epsilon", "telemetry"):
+            require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        self.recipe()
+
+    def _check_guarantee(self) -> None:
+        """Refuse a sound run of a method whose edits give something away."""
+        recipe = self.recipe()
+        if self.guarantee == "sound" and recipe.private:
+            uncovered = recipe.uncovered(self.placement, self.sampling == "poisson" and self.sampling_rate < 1)
+            require(
+                not uncovered,
+                f"guarantee is 'sound', but the method as edited would give away {'; '.join(uncovered)}; take the edit "
+                "back or set guarantee to as-published.",
+            )
+
+    def recipe(self) -> Recipe:
+        """The method as it runs: in its mode, edited.
+
+        Raises:
+            InputError: an edit does not fit the method, or leaves parts that do not fit together.
+        """
+        method = find_method(self.method).in_mode(self.guarantee)
+        recipe = edit(without(method, split_list(self.without)), split_list(self.set))
+        if self.client_epsilon and recipe.mechanism.client_budget == "uniform":
+            recipe = replace(recipe, mechanism=replace(recipe.mechanism, client_budget="own"))
+        recipe.check()
+        return recipe
+
+    def _check_telemetry(self) -> None:
+        """Refuse to pay for telemetry where nothing is clipped, and noise of a bit that is not asked for."""
+        shares, private = parse_telemetry(self.telemetry), self.recipe().private
+        for field in ("telemetry_share", "bit_noise"):
+            value = getattr(self, field)
+            require(
+                not value or private,
+                f"{field} is {value}, but method '{self.method}' clips nothing that could be reported; set it to 0.",
+            )
+        require(
+            not self.bit_noise or CLIP_BIT in shares,
+            f"bit_noise is {self.bit_noise}, but telemetry is '{self.telemetry}', without the clip-bit.",
+        )
+
+    @property
+    def client_budgets(self) -> tuple[float, ...]:
+        """Budgets of the clients' own as ε, dealt out in turn; none where all have the same.
+
+        Raises:
+            InputError: the text of `client_epsilon` holds something else.
+        """
+        try:
+            return tuple(float(piece) for piece in split_list(self.client_epsilon))
+        except ValueError:
+            raise InputError(
+                f"client_epsilon is '{self.client_epsilon}', but it must be a comma-separated list of numbers."
+            ) from None
+
+    def _check_client_budgets(self) -> None:
+        """Refuse clients' budgets that do not fit the run's, or that nothing in the method can keep."""
+        recipe, budgets = self.recipe(), self.client_budgets
+        part, text = recipe.mechanism.client_budget, f"client_epsilon is '{self.client_epsilon}'"
+        require(part != "own" or bool(budgets), "mechanism.client_budget is own, but client_epsilon names no budgets.")
+        if not budgets:
+            return
+        require(recipe.private, f"{text}, but method '{self.method}' releases nothing with noise.")
+        require(self.guarantee == "sound", f"{text}, which needs guarantee sound, but it is {self.guarantee}.")
+        require(part == "own", f"{text}, but the method shares budgets by {part}; add --set client_budget=own.")
+        require(len(budgets) <= self.clients, f"{text}: {len(budgets)} budgets for {self.clients} clients.")
+        require(
+            all(0 < one < math.inf for one in budgets) and max(budgets) == self.epsilon,
+            f"{text}, but its entries must be above 0 and the largest equal to epsilon {self.epsilon:g}.",
+        )
+
+    def check_epsilon(self, epsilon: float) -> None:
+        """Refuse a privacy budget, of this configuration or of one of its runs, that the method cannot have."""
+        require(
+            is_number(epsilon) and epsilon > 0,
+            f"epsilon is {epsilon!r}, but it must be above 0 (inf trains without noise).",
+        )
+        recipe = self.recipe()
+        require(
+            epsilon == math.inf or not recipe.exchanges or recipe.private,
+            f"epsilon is {epsilon}, but method '{self.method}' adds no noise and certifies none; set epsilon to inf.",
+        )
+
+    def warn_of_delta(self) -> None:
+        """Warn of a delta that promises little."""
+        warning = delta_warning(self.delta, self.clients)
+        if warning:
+            warnings.warn(warning, stacklevel=4)
+
+    def local_optimizer(self) -> Optimizer:
+        """The local optimizer's settings."""
+        return Optimizer(self.optimizer, self.momentum, self.weight_decay)
+
+    def resolve_device(self) -> torch.device:
+        """The device that `auto` stands for here."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    @property
+    def cohort(self) -> float:
+        """Expected number of clients per round: qN, or the fixed number."""
+        expected = self.sampling_rate * self.clients
+        return expected if self.sampling == "poisson" else float(max(1, round(expected)))
+
+    @property
+    def accounting_rate(self) -> float:
+        """Sampling rate the ledger may amplify with.
+
+        A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part.
+        """
+        return self.sampling_rate if self.sampling == "poisson" and self.placement != "local" else 1.0
+
+
+def delta_warning(delta: float, clients: int) -> str:
+    """What is to be said of a delta that promises little; empty where there is nothing."""
+    if delta < 1 / clients:
+        return ""
+    return (
+        f"delta is {delta}, at or above 1/clients = {1 / clients:.3g}: "
+        "such a guarantee allows publishing a whole client now and then."
+    )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What one run of a batch has to itself; None takes the value of the `FederationConfig`."""
+
+    seed: int
+    epsilon: float | None = None
+    partition: str | None = None
+    learning_rate: float | None = None
+    update_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        require_count("seed", self.seed, least=0)
+        for field, allowed, fits in _RANGES:
+            value = getattr(self, field, None)
+            if value is not None:
+                require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
+        if self.partition is not None:
+            parse_partition(self.partition)
+
+
+_NAMES: tuple[tuple[str, Iterable[str]], ...] = (
+    ("method", METHODS),
+    ("model", MODELS),
+    ("sampling", SAMPLINGS),
+    ("placement", PLACEMENTS),
+    ("population", POPULATIONS),
+    ("executor", EXECUTORS),
+    ("guarantee", GUARANTEES),
+    ("evaluation", EVALUATIONS),
+    ("device", ("auto", "cpu", "cuda")),
+    ("optimizer", OPTIMIZERS),
+)
+
+_RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    ("test_fraction", "a number in (0, 0.5]", lambda value: 0 < value <= 0.5),
+    ("sampling_rate", "a number in (0, 1]", lambda value: 0 < value <= 1),
+    ("local_epochs", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
+    ("learning_rate", "a finite number above 0", lambda value: 0 < value < math.inf),
+    ("update_scale", "a number in [0.001, 1000]", lambda value: 1e-3 <= value <= 1e3),
+    ("momentum", "a number in [0, 1)", lambda value: 0 <= value < 1),
+    ("weight_decay", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
+    ("delta", "a number in (0, 1)", lambda value: 0 < value < 1),
+    ("telemetry_share", "a number in [0, 1)", lambda value: 0 <= value < 1),
+    ("bit_noise", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
+)
+"""Numbers by field: what is allowed, in words and as a test. NaN passes none of them."""

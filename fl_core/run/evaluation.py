@@ -1,0 +1,122 @@
+"""Accuracy and loss of the server's models and of the clients' own models."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fl_core.data.datasets import Dataset
+from fl_core.run.local_data import ClientTables
+from fl_core.training.executors import Executor, Images
+
+SUBSET_SEED = 0
+EVALUATED = frozenset(
+    {
+        "global_accuracy",
+        "global_loss",
+        "personal_accuracy",
+        "personal_accuracy_spread",
+        "personal_loss",
+        "personal_loss_spread",
+        "trimmed_accuracy",
+        "trimmed_loss",
+    }
+)
+"""Figures that only an evaluation knows, not the round itself."""
+
+
+class Evaluation:
+    """Scores the server's models on the pooled test set, and the clients' models on test samples of theirs."""
+
+    def __init__(self, executor: Executor, dataset: Dataset, samples: int, mode: str = "holdout"):
+        """Choose the test images: all, or a fixed random subset of `samples`.
+
+        Args:
+            executor: who computes the scores.
+            dataset: images and labels.
+            samples: how many of the pooled test images are used; 0 takes all.
+            mode: what clients' models are tested on, one of `fl_core.run.config.EVALUATIONS`.
+        """
+        self._executor, self._mode, self._classes = executor, mode, dataset.classes
+        self._train = Images(dataset.train_images, dataset.train_labels, dataset.scale)
+        self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale)
+        index = torch.arange(len(self._test))
+        if 0 < samples < len(index):
+            index = torch.randperm(len(index), generator=torch.Generator().manual_seed(SUBSET_SEED))[:samples]
+        self._index = index.to(dataset.test_images.device).unsqueeze(0)
+
+    def pooled(self, models: Tensor) -> dict[str, Tensor]:
+        """Figures `[runs]` of the server models `[runs, size]` on the pooled test set."""
+        hits, losses = self._executor.score(models, self._index, self._test)
+        return {"global_accuracy": hits.mean(-1), "global_loss": losses.mean(-1)}
+
+    def personal(self, models: Tensor, tables: ClientTables, mode: str = "") -> dict[str, Tensor]:
+        """Figures `[runs]` of each client's model on the client's test samples.
+
+        Args:
+            models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
+            tables: the clients' index tables.
+            mode: what to test on in place of the usual, one of `fl_core.run.config.EVALUATIONS`.
+        """
+        mode = mode or self._mode
+        accuracy, loss = self._on_holdouts(models, tables) if mode == "holdout" else self._pooled(models, tables, mode)
+        return {
+            "personal_accuracy": accuracy.mean(-1),
+            "personal_accuracy_spread": accuracy.std(-1, correction=0),
+            "personal_loss": loss.mean(-1),
+            "personal_loss_spread": loss.std(-1, correction=0),
+            "trimmed_accuracy": trimmed_mean(accuracy),
+            "trimmed_loss": trimmed_mean(loss),
+        }
+
+    def _on_holdouts(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, clients]` on the clients' own hold-outs."""
+        runs, clients, _ = tables.test.shape
+        if models.dim() == 3:
+            own = (models.flatten(0, 1), tables.test.flatten(0, 1), tables.test_count.flatten())
+            accuracy, loss = self.holdout(*own)
+            return accuracy.view(runs, clients), loss.view(runs, clients)
+        hits, losses = self._executor.score(models, tables.test.view(runs, -1), self._train)
+        accuracy, loss = (_counted_mean(one.view(tables.test.shape), tables.test_count) for one in (hits, losses))
+        return accuracy, loss
+
+    def holdout(self, models: Tensor, index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[rows]` of models `[rows, size]` on the first `counts` samples of each row of `index`."""
+        hits, losses = self._executor.score(models, index, self._train)
+        return _counted_mean(hits, counts), _counted_mean(losses, counts)
+
+    def _pooled(self, models: Tensor, tables: ClientTables, mode: str) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, clients]` on the pooled test images, all or those of the client's classes."""
+        runs, clients, _ = tables.test.shape
+        scores = self._executor.score(models.flatten(0, -2), self._index, self._test)
+        weights = torch.ones(runs, clients, self._index.shape[1], device=models.device)
+        if mode == "classes":
+            labels = self._test.labels(self._index[0])
+            weights = self._holds(tables)[:, :, labels].to(weights.dtype)
+            # Of a client's classes none may be among a small subset of test images; it then counts with all of them.
+            weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, 1.0)
+        accuracy, loss = (
+            (score.view(runs, -1, score.shape[-1]) * weights).sum(-1) / weights.sum(-1) for score in scores
+        )
+        return accuracy, loss
+
+    def _holds(self, tables: ClientTables) -> Tensor:
+        """Which classes each client has training samples of `[runs, clients, classes]` (bool)."""
+        labels = self._train.labels(tables.train)
+        holds = torch.zeros(*labels.shape[:2], self._classes, dtype=torch.bool, device=labels.device)
+        return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool))
+
+
+def _counted_mean(values: Tensor, counts: Tensor) -> Tensor:
+    """Mean of the first `counts` entries of `[..., longest]`."""
+    counted = torch.arange(values.shape[-1], device=values.device) < counts.unsqueeze(-1)
+    return torch.where(counted, values, 0.0).sum(-1) / counts
+
+
+def trimmed_mean(values: Tensor) -> Tensor:
+    """Mean of `[runs, clients]` over the clients between the 10th and 80th percentile, `[runs]` (ACDP-pFSD)."""
+    clients = values.shape[-1]
+    first, last = math.floor(0.1 * clients), max(1, math.floor(0.8 * clients))
+    return values.sort(-1).values[..., first:last].mean(-1)

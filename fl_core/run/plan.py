@@ -1,0 +1,171 @@
+"""What a controller decides for a round, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.base.errors import InputError, unknown_name
+from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
+from fl_core.recipes.parts import KnobRange
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+CLIP_RANGE = (1e-9, 1e9)
+"""Clip norms allowed. Norms are float32: squares of coordinates below 1e-19 vanish, so that a C of that size would be
+passed unnoticed; those above 1e19 overflow."""
+LEAST_SHARE = 1e-9
+"""The least share of the remaining budget that a round may spend: less would need noise beyond float32."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A line of the catalogue of reported figures.
+
+    Attributes:
+        signal_class: `public` (a function of what is released or planned), `accounted` (released and charged) or `raw`
+            (exact private telemetry).
+        summary: what it is.
+        is_norm: whether it is a length in the space of the model's parameters.
+    """
+
+    signal_class: str
+    summary: str
+    is_norm: bool = False
+
+
+FIGURES: dict[str, Figure] = {
+    "clip_norm": Figure("public", "clip norm C applied this round", is_norm=True),
+    "server_learning_rate": Figure("public", "factor on the mean update"),
+    "noise_multiplier": Figure("public", "noise std of the update over its sensitivity"),
+    "epsilon_spent": Figure("public", "epsilon of all that is released: certified, or claimed where as published"),
+    "epsilon_of_updates": Figure(
+        "raw", "as published: epsilon that the noise on the updates certifies, for this cohort"
+    ),
+    "epsilon_left": Figure("public", "target epsilon less the spent one"),
+    "budget_left": Figure("public", "share of the budget left, in the filter's own unit"),
+    "server_norm": Figure("public", "norm of the server's model", is_norm=True),
+    "release_norm": Figure("public", "norm of the released mean update, with its noise", is_norm=True),
+    "release_noise": Figure("public", "expected norm of the noise in it", is_norm=True),
+    "release_layer_norm": Figure("public", "norm of each layer's part of the released mean update", is_norm=True),
+    "release_norm_ratio": Figure("public", "norm of the released sum over the expected norm of its noise"),
+    "release_alignment": Figure("public", "cosine between this and the previous released sum"),
+    "clipped_share": Figure("raw", "exact share of the cohort that was clipped"),
+    "risk_noised": Figure("accounted", "noised mean Jacobian risk of the cohort, that clients compare theirs with"),
+    "uplink_bytes": Figure("raw", "bytes that a client of the cohort uploads, mean"),
+    "personal_share": Figure("raw", "share of the exchanged coordinates that clients kept personal, mean"),
+    "update_norm": Figure("raw", "mean norm of the updates before the clip", is_norm=True),
+    "signal_to_noise": Figure("raw", "norm of the clipped sum over the expected norm of its noise"),
+    "train_loss": Figure("raw", "mean local training loss"),
+    "participants": Figure("raw", "clients in the cohort"),
+    "rejected_updates": Figure("raw", "updates that were not finite and contributed zero"),
+    "global_accuracy": Figure("raw", "accuracy of the server's model on the pooled test set"),
+    "global_loss": Figure("raw", "cross-entropy of the server's model on the pooled test set"),
+    "personal_accuracy": Figure("raw", "accuracy of the clients' models on their test samples, mean over clients"),
+    "personal_accuracy_spread": Figure("raw", "its standard deviation over clients"),
+    "personal_loss": Figure("raw", "cross-entropy of the clients' models on their test samples, mean over clients"),
+    "personal_loss_spread": Figure("raw", "its standard deviation over clients"),
+    "trimmed_accuracy": Figure("raw", "personal accuracy, mean of the clients between the 10th and 80th percentile"),
+    "trimmed_loss": Figure("raw", "personal loss, mean of the clients between the 10th and 80th percentile"),
+    **{one.figure: Figure("accounted", one.summary) for one in TELEMETRY.values()},
+}
+
+
+def find_figure(name: str) -> Figure:
+    """The line of the catalogue for a figure, or for one layer's part of it."""
+    return FIGURES[name.partition(PER_LAYER)[0]]
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """Everything a controller may decide for one round of a batch.
+
+    Attributes:
+        clip_norm: C of each run `[runs]`, in `CLIP_RANGE`; ignored by methods that do not clip.
+        server_learning_rate: factor on the mean update `[runs]`.
+        budget_share: share of each run's remaining budget to spend `[runs]`, in [`LEAST_SHARE`, 1]; None spends
+            uniformly, or as the method does.
+        settings: values `[runs]` (`[runs, layers]` where a knob has one per layer) of the method's other knobs by name;
+            those left out keep the method's own.
+    """
+
+    clip_norm: FloatArray
+    server_learning_rate: FloatArray
+    budget_share: FloatArray | None = None
+    settings: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def constant(cls, runs: int, clip_norm: float = 1.0, server_learning_rate: float = 1.0) -> RoundPlan:
+        """The same decisions for every run."""
+        return cls(np.full(runs, clip_norm), np.full(runs, server_learning_rate))
+
+    @classmethod
+    def from_values(cls, runs: int, values: Mapping[str, FloatArray], clip_norm: float = 1.0) -> RoundPlan:
+        """The plan of knob values by name; what is not among them keeps its default."""
+        fixed = {"clip_norm": np.full(runs, clip_norm), "server_learning_rate": np.ones(runs)}
+        own = {name: value for name, value in values.items() if name in fixed}
+        others = {name: value for name, value in values.items() if name not in fixed}
+        return cls(**{**fixed, **own}, settings=others)
+
+    def check(self, runs: int, knobs: Iterable[KnobRange] = (), layers: int = 1) -> None:
+        """Refuse a plan that does not fit.
+
+        Args:
+            runs: number of runs.
+            knobs: those of the method.
+            layers: of the model.
+
+        Raises:
+            InputError: a value is out of range, there is not one per run, or the method has no such knob.
+        """
+        _check_entries("clip_norm", self.clip_norm, (runs,), *CLIP_RANGE)
+        _check_entries("server_learning_rate", self.server_learning_rate, (runs,), 0, float(np.finfo(np.float32).max))
+        if self.budget_share is not None:
+            _check_entries("budget_share", self.budget_share, (runs,), LEAST_SHARE, 1)
+        known = {knob.name: knob for knob in knobs}
+        for name, values in self.settings.items():
+            if name not in known:
+                raise unknown_name("knob", name, known)
+            knob = known[name]
+            _check_entries(
+                name, values, (runs, layers) if knob.per_layer else (runs,), knob.low, knob.high, knob.low == 0
+            )
+
+
+def _check_entries(
+    field: str, values: FloatArray, shape: tuple[int, ...], low: float, high: float, zero_allowed: bool = False
+) -> None:
+    """Refuse anything but an array of numbers in [low, high]; a low end of 0 is excluded unless it is allowed."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        raise InputError(f"{field} is {values!r}, but it must be an array of numbers.")
+    if values.shape != shape:
+        entries = f"each of {shape[0]} runs" if len(shape) == 1 else f"each of {shape[0]} runs and {shape[1]} layers"
+        raise InputError(f"{field} has shape {values.shape}, but it needs one entry for {entries}.")
+    wrong = ~((values >= low) & (values <= high) & ((values > 0) | zero_allowed))
+    if wrong.any():
+        allowed = f"in [{low:g}, {high:g}]" if low or zero_allowed else f"above 0 and at most {high:g}"
+        raise InputError(f"{field} is {values[wrong][0]}, but it must be {allowed}.")
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What came of a round.
+
+    Attributes:
+        figures: per run `[runs]`, named as in `FIGURES`, where the class of each is declared; NaN for runs that did not
+            take part.
+        ran: runs that took part in this round `[runs]`.
+        refused: runs whose ledger refused the round, before any data was touched `[runs]`.
+    """
+
+    figures: Mapping[str, FloatArray]
+    ran: BoolArray
+    refused: BoolArray
+
+    def signal_class(self, name: str) -> str:
+        """`public`, `accounted` or `raw`."""
+        return find_figure(name).signal_class

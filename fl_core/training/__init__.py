@@ -1,0 +1,1 @@
+"""Local training of many clients: executors, traced programs, optimizers and information measures."""

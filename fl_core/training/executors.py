@@ -1,0 +1,363 @@
+"""Who runs the local training: all clients stacked in one tensor program, or one after the other.
+
+Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most of
+autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
+runs) and wins where a client's step is too small to fill the processor; `sequential` uses the layouts and kernels
+that convolutions of one client like, and wins on larger ones. They agree to float tolerance.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import functional
+
+from fl_core.base.errors import unknown_name
+from fl_core.models.model import Model
+from fl_core.recipes.objective import Phase, Update
+from fl_core.recipes.recipe import View
+from fl_core.recipes.terms import Context
+from fl_core.training.optimizers import Optimizer, PieceOptimizer
+from fl_core.training.programs import Program, find_program, stretch
+
+EXECUTORS = ("auto", "vectorized", "sequential")
+DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
+EVALUATION_BATCH = 500
+FLOAT_IMAGES = 32 * 2**20
+"""Bytes up to which an image set is kept as floats, which saves the conversion of every minibatch."""
+_TIMING_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """Local training of n clients, each row one client of one run.
+
+    Attributes:
+        parameters: the vector where each starts `[n, size]`, longer than the model where the method adds coordinates.
+        phases: what they do.
+        batches: per phase, indices into the training images `[n, steps, batch]`.
+        active: per phase, whether a client still works at a step `[n, steps]` (bool), or None where all do.
+        context: tensors of each client `[n, ...]` for its loss.
+        learning_rate: `[n]`.
+        optimizer: settings of the local optimizer.
+        rows_vary: whether n changes from round to round, so that programs should be shared between near sizes.
+        view: how a vector becomes the model's parameters; None where it is them.
+    """
+
+    parameters: Tensor
+    phases: tuple[Phase, ...]
+    batches: tuple[Tensor, ...]
+    active: tuple[Tensor | None, ...]
+    context: dict[str, Tensor]
+    learning_rate: Tensor
+    optimizer: Optimizer
+    rows_vary: bool = False
+    view: View | None = None
+
+
+class Images:
+    """A labelled image set on its device, uint8 until a minibatch is read; a small one on a CPU is floats at once."""
+
+    def __init__(self, images: Tensor, labels: Tensor, scale: float):
+        self._shape = images.shape[1:]
+        self._images = images.flatten(1).contiguous()  # whole rows are gathered ten times faster than pixels
+        self._labels, self._scale = labels, scale
+        if images.device.type == "cpu" and 4 * images.numel() <= FLOAT_IMAGES:
+            self._images = self._floats(self._images)
+
+    def _floats(self, images: Tensor) -> Tensor:
+        return images if images.dtype == torch.float32 else images.to(torch.float32).div_(self._scale)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def labels(self, index: Tensor) -> Tensor:
+        """Labels at positions of any shape."""
+        return self._labels[index]
+
+    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
+        flat = index.flatten()
+        images = self._floats(self._images.index_select(0, flat))
+        return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)
+
+
+class Executor:
+    """Runs local training and evaluation of a model, by one of `EXECUTORS`.
+
+    Attributes:
+        kind: `vectorized` or `sequential`; `auto` until the first training has measured both.
+        choice: how the training is run, and where `auto` measured it, with the measurement.
+    """
+
+    def __init__(self, model: Model, kind: str = "auto", memory_limit: int = 0):
+        """Prepare an executor.
+
+        Args:
+            model: the network.
+            kind: `vectorized`, `sequential`, or `auto` to time both on the first shapes met.
+            memory_limit: bytes that a chunk of stacked clients may take, about; 0 takes the device's default.
+        """
+        if kind not in EXECUTORS:
+            raise unknown_name("executor", kind, EXECUTORS)
+        self._model = model
+        self.kind = kind
+        self._memory_limit = memory_limit
+        self.choice = "not run yet" if kind == "auto" else f"{kind} (as asked)"
+
+    def resume_as(self, kind: str) -> None:
+        """Run as an earlier process did, where this one would measure anew."""
+        if self.kind == "auto" and kind != "auto":
+            if kind not in EXECUTORS:
+                raise unknown_name("executor of the saved run", kind, EXECUTORS)
+            self.kind, self.choice = kind, f"{kind} (as the saved run)"
+
+    def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
+        """Run the phases.
+
+        Returns:
+            The trained parameters `[n, size]` and each client's mean training loss `[n]`.
+        """
+        count = len(work.parameters)
+        if count == 0:
+            return work.parameters, work.parameters.new_zeros(0)
+        if self.kind == "auto":
+            self.kind, self.choice = _measure(self._model, work, images, self.memory_limit(work.parameters.device))
+        if self.kind == "sequential":
+            return _by_chunks(self._model, work, images, 1)
+        limit = self.memory_limit(work.parameters.device)
+        return _by_chunks(self._model, work, images, chunk_size(self._model, work, limit))
+
+    def score(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """How n models do on images.
+
+        Args:
+            parameters: `[n, size]`.
+            index: positions of each model's images `[n, length]`, or `[1, length]` where all share them.
+            images: where the positions point.
+
+        Returns:
+            Hits (1 where the prediction is right) and cross-entropies, `[n, length]` each.
+        """
+        if not len(parameters):
+            nothing = parameters.new_zeros(0, index.shape[1])
+            return nothing, nothing
+        score = self._score_stacked if self.kind == "vectorized" and len(parameters) > 1 else self._score_rows
+        pieces = [score(parameters, piece, images) for piece in index.split(EVALUATION_BATCH, dim=1)]
+        hits, losses = zip(*pieces, strict=True)
+        return torch.cat(hits, dim=1), torch.cat(losses, dim=1)
+
+    def memory_limit(self, device: torch.device) -> int:
+        """Bytes that stacked clients may take on a device, about."""
+        return self._memory_limit or DEFAULT_MEMORY_LIMIT[device.type]
+
+    @torch.no_grad()
+    def _score_rows(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """Hits and losses `[n, length]`, one model at a time."""
+        shared = images.read(index[0]) if len(index) == 1 else None
+        scores = []
+        for row, model in enumerate(parameters):
+            inputs, labels = shared if shared is not None else images.read(index[row])
+            logits = self._model.logits_alone(model, inputs)
+            scores.append((_hits(logits, labels), functional.cross_entropy(logits, labels, reduction="none")))
+        hits, losses = zip(*scores, strict=True)
+        return torch.stack(hits), torch.stack(losses)
+
+    @torch.no_grad()
+    def _score_stacked(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
+        """Hits and losses `[n, length]`, stacked models in chunks that fit the memory limit."""
+        limit = self.memory_limit(parameters.device)
+        per_model = 4 * (self._model.size + index.shape[1] * self._model.activations)
+        chunk = max(1, limit // per_model)
+        if len(index) == 1:
+            inputs, labels = images.read(index[0])
+            logits = torch.cat(
+                [vmap(self._model.logits, (0, None))(models, inputs) for models in parameters.split(chunk)]
+            )
+            labels = labels.expand(len(parameters), -1)
+        else:
+            pieces = []
+            for models, positions in zip(parameters.split(chunk), index.split(chunk), strict=True):
+                pieces.append(vmap(self._model.logits)(models, images.read(positions)[0]))
+            logits, labels = torch.cat(pieces), images.read(index)[1]
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        return _hits(logits, labels), losses.view(labels.shape)
+
+
+def _hits(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.argmax(-1) == labels).to(torch.float32)
+
+
+def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
+    """Rows that are stacked at a time: as many as the limit holds, in chunks of equal size.
+
+    A row needs its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
+    """
+    count = len(work.parameters)
+    batch = max(batches.shape[2] for batches in work.batches)
+    per_row = 4 * (6 * model.size + 3 * batch * model.activations)
+    most = max(1, memory_limit // per_row)
+    if work.rows_vary:
+        return min(most, _round_up(count))
+    return -(-count // -(-count // most))
+
+
+def _round_up(count: int) -> int:
+    """The next of four sizes per octave, so that cohorts of varying size share a few programs."""
+    grain = max(1, 1 << max(0, count.bit_length() - 3))
+    return -(-count // grain) * grain
+
+
+def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tuple[Tensor, Tensor]:
+    """Train `size` rows at a time; the last chunk is padded by repeating rows, whose results are dropped."""
+    count = len(work.parameters)
+    if size == count:
+        return _train_chunk(model, work, images)
+    results = []
+    for start in range(0, count, size):
+        rows: Tensor | slice = slice(start, start + size)
+        if start + size > count:
+            rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
+        results.append(_train_chunk(model, _take(work, rows), images))
+    parameters, losses = zip(*results, strict=True)
+    return torch.cat(parameters)[:count], torch.cat(losses)[:count]
+
+
+def _take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
+    """The work of some rows."""
+    return LocalWork(
+        parameters=work.parameters[rows],
+        phases=work.phases,
+        batches=tuple(batches[rows] for batches in work.batches),
+        active=tuple(None if active is None else active[rows] for active in work.active),
+        context={name: value[rows] for name, value in work.context.items()},
+        learning_rate=work.learning_rate[rows],
+        optimizer=work.optimizer,
+        view=work.view,
+    )
+
+
+@torch.no_grad()
+def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
+    """The local training itself, for rows that fit into memory together."""
+    parameters = work.parameters.clone()  # updated in place from here on
+    rate = work.learning_rate.unsqueeze(-1)
+    losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
+    for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
+        programs: list[Program] = []
+        movers: list[PieceOptimizer] = []
+        context = {name: value for name, value in work.context.items() if name != "teacher"}
+        if "start" in context:  # an earlier phase's change is not this one's
+            context["start"] = parameters.clone()
+        taught = _teacher_logits(model, work.context, batches, images)
+        for step in range(batches.shape[1]):
+            inputs, labels = images.read(batches[:, step])
+            if taught is not None:
+                context["teacher_logits"] = taught[:, step]
+            works = None if active is None else active[:, step]
+            if not programs:
+                sample = (parameters, inputs, labels, context)
+                apart = work.optimizer.name == "sgd"
+                programs = [find_program(model, work.view, update, *sample, apart) for update in phase.updates]
+                masks = [
+                    _step_mask(update, stretch(model, update, parameters), work.context) for update in phase.updates
+                ]
+                movers = [
+                    PieceOptimizer(work.optimizer, parameters, program.spans, mask)
+                    for program, mask in zip(programs, masks, strict=True)
+                ]
+            for program, mover in zip(programs, movers, strict=True):
+                gradient, loss = program.run(parameters, inputs, labels, context)
+                mover.apply_(gradient, rate, works)
+            if phase.clamped:
+                _clamp_(parameters, context)
+            share = torch.ones_like(losses) if works is None else works.to(losses.dtype)
+            losses, weights = losses + share * loss, weights + share
+    return parameters, losses / weights.clamp_min(1)
+
+
+def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:
+    """Logits of the clients' teachers on all minibatches of a phase `[n, steps, batch, classes]`; None without any.
+
+    A teacher does not change during training, so its logits are taken at once, which costs half of as many steps.
+    """
+    if "teacher" not in context:
+        return None
+    teacher, pieces = context["teacher"], []
+    at_once = max(1, EVALUATION_BATCH // batches.shape[2])
+    for some in batches.split(at_once, dim=1):
+        inputs, _ = images.read(some.flatten(1))
+        if len(teacher) == 1:
+            logits = model.logits_alone(teacher[0], inputs[0]).unsqueeze(0)
+        else:
+            logits = vmap(model.logits)(teacher, inputs)
+        pieces.append(logits.view(*some.shape, -1))
+    return torch.cat(pieces, dim=1)
+
+
+def _step_mask(update: Update, span: slice, context: Context) -> Tensor | None:
+    """1 on the coordinates of the stretch that an update moves `[n, stretch]`; None for all."""
+    if not update.only:
+        return None
+    personal = context["personal"][:, span]
+    return personal if update.only == "personal" else 1 - personal
+
+
+def _clamp_(parameters: Tensor, context: Context) -> None:
+    """Pull every coordinate back to within the radius around the start."""
+    start, radius = context["start"], context["radius"].unsqueeze(-1)
+    torch.minimum(torch.maximum(parameters, start - radius, out=parameters), start + radius, out=parameters)
+
+
+_measurements: dict[tuple[object, ...], tuple[str, str]] = {}
+
+
+def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -> tuple[str, str]:
+    """Time a step of each executor on the real shapes; remembered for the process, so that equal runs choose alike."""
+    stacked = chunk_size(model, work, memory_limit)
+    batch = work.batches[0].shape[2]
+    network = (model.name, model.shape, model.classes)
+    key = (*network, stacked, batch, work.phases, work.view, work.parameters.device)
+    if key not in _measurements:
+        seconds = {
+            "vectorized": _seconds_per_step(model, work, images, stacked) / stacked,
+            "sequential": _seconds_per_step(model, work, images, 1),
+        }
+        best = min(seconds, key=lambda kind: seconds[kind])
+        milliseconds = {kind: 1000 * value for kind, value in seconds.items()}
+        _measurements[key] = (
+            best,
+            f"{best} (measured: vectorized {milliseconds['vectorized']:.3f} ms, sequential "
+            f"{milliseconds['sequential']:.3f} ms per client and step, {stacked} clients stacked)",
+        )
+    return _measurements[key]
+
+
+def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:
+    """The fastest of a few single steps of `size` stacked rows, after one that traces the program."""
+    rows = torch.arange(size, device=work.parameters.device).clamp_max(len(work.parameters) - 1)
+    sample = _take(work, rows)
+    one_step = LocalWork(
+        parameters=sample.parameters,
+        phases=sample.phases,
+        batches=tuple(batches[:, :1] for batches in sample.batches),
+        active=tuple(None for _ in sample.active),
+        context=sample.context,
+        learning_rate=sample.learning_rate,
+        optimizer=sample.optimizer,
+        view=sample.view,
+    )
+
+    def once() -> float:
+        start = time.perf_counter()
+        _train_chunk(model, one_step, images)
+        if work.parameters.device.type == "cuda":
+            torch.cuda.synchronize(work.parameters.device)
+        return time.perf_counter() - start
+
+    once()
+    return min(once() for _ in range(_TIMING_REPEATS))

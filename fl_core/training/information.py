@@ -1,0 +1,153 @@
+"""What clients measure about their models: Fisher information, and the risk that an update gives samples away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+
+from fl_core.models.layers import Dense
+from fl_core.models.model import Model
+from fl_core.recipes.objective import cross_entropy
+from fl_core.training.executors import Images
+
+FISHER_BATCH = 64
+"""Most samples whose gradients are taken at a time."""
+
+_programs: dict[tuple[object, ...], Callable[..., Tensor]] = {}
+
+
+@torch.no_grad()
+def fisher_information(
+    model: Model, parameters: Tensor, index: Tensor, counts: Tensor, images: Images, memory_limit: int
+) -> Tensor:
+    """Diagonal of the empirical Fisher information: the mean over samples of the squared gradient of log p(y|x).
+
+    Per sample, not of a batch's mean gradient (FedDPA eq. 4, ADP-PFL eq. 13).
+
+    Args:
+        model: the network.
+        parameters: models `[rows, size]`.
+        index: positions of each client's samples `[rows, longest]`.
+        counts: how many of them count `[rows]`.
+        images: where the positions point.
+        memory_limit: bytes that the gradients of a stack may take, about.
+
+    Returns:
+        `[rows, size]`.
+    """
+    rows, longest = index.shape
+    batch = min(FISHER_BATCH, longest)
+    per_row = 8 * (2 * model.size + batch * (12 * model.activations + model.largest_layer))
+    stack = max(1, min(rows, memory_limit // per_row))
+    results = []
+    for first in range(0, rows, stack):
+        # The last stack is padded by repeating its last row, so that all of them run the same program.
+        chosen = torch.arange(first, first + stack, device=index.device).clamp_max(rows - 1)
+        longest_here = int(counts[chosen].max())
+        total = torch.zeros_like(parameters[chosen])
+        for start in range(0, longest_here, batch):
+            columns = torch.arange(start, start + batch, device=index.device).clamp_max(longest - 1)
+            inputs, labels = images.read(index[chosen][:, columns])
+            counted = torch.arange(start, start + batch, device=index.device) < counts[chosen].unsqueeze(-1)
+            total += _summed_squares(model, parameters[chosen], inputs, labels, counted.to(total.dtype))
+        results.append(total / counts[chosen].unsqueeze(-1))
+    return torch.cat(results)[:rows]
+
+
+def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+    """Σ_s counted_s·(∂ log p(y_s|x_s)/∂θ)² of each client `[rows, size]`, by a traced program."""
+    network = (model.name, model.shape, model.classes)
+    key = (network, images.shape, parameters.device, torch.get_num_threads())
+    if key not in _programs:
+        arguments = (parameters.clone(), images.clone(), labels.clone(), counted.clone())
+        _programs[key] = make_fx(partial(_squares_by_layer, model))(*arguments)
+    squares: Tensor = _programs[key](parameters, images, labels, counted)
+    return squares
+
+
+def _squares_by_layer(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+    """One pass forward and back gives every layer's inputs and output gradients of all samples.
+
+    A sample's gradient by a layer's parameters follows from these two alone, so no gradient by a parameter is taken.
+    """
+    shapes = model.output_shapes(images.shape[1])
+    nudges = [torch.zeros(len(parameters), *shape, device=images.device) for shape in shapes]
+
+    def loss(vector: Tensor, own: Tensor, truth: Tensor, added: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        logits, inputs = model.tapped_logits(vector, own, added)
+        return cross_entropy(logits, truth) * len(truth), inputs
+
+    with torch.enable_grad():
+        leaves = [nudge.requires_grad_() for nudge in nudges]
+        losses, inputs = vmap(loss)(parameters.detach(), images, labels, leaves)
+        gradients = torch.autograd.grad(losses.sum(), leaves)
+    pieces = []
+    for layer, entering, leaving in zip(model.parametric_layers, inputs, gradients, strict=True):
+        pieces += _layer_squares(layer, entering.detach(), leaving, counted)
+    return torch.cat(pieces, dim=-1)
+
+
+def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted: Tensor) -> list[Tensor]:
+    """Summed squares of the gradients by weight and bias `[rows, size of each]`.
+
+    Args:
+        layer: a `Dense`, a convolution or a GroupNorm.
+        entering: its inputs `[rows, samples, ...]`.
+        leaving: gradients by its outputs `[rows, samples, ...]`.
+        counted: weight of each sample `[rows, samples]`.
+    """
+    if isinstance(layer, Dense):
+        squares = leaving.square() * counted.unsqueeze(-1)
+        weight = entering.square().transpose(1, 2) @ squares  # (a·g)² = a²·g², one product for all samples
+        return [weight.flatten(1), squares.sum(1)]
+    if isinstance(layer, nn.Conv2d):
+        rows, samples = leaving.shape[:2]
+        assert not isinstance(layer.padding, str)
+        geometry = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        windows = functional.unfold(entering.flatten(0, 1), *geometry)
+        spread = leaving.flatten(0, 1).flatten(2)
+        by_sample = (spread @ windows.transpose(1, 2)).view(rows, samples, -1)
+        found = [(counted.unsqueeze(1) @ by_sample.square()).squeeze(1)]
+        if layer.bias is not None:
+            found.append((counted.unsqueeze(1) @ spread.sum(-1).view(rows, samples, -1).square()).squeeze(1))
+        return found
+    assert isinstance(layer, nn.GroupNorm)
+    grouped = entering.reshape(*entering.shape[:2], layer.num_groups, -1)
+    centred = grouped - grouped.mean(-1, keepdim=True)
+    normal = (centred / (grouped.var(-1, keepdim=True, correction=0) + layer.eps).sqrt()).view_as(entering)
+    gradients = [(leaving * normal).flatten(3).sum(-1), leaving.flatten(3).sum(-1)]
+    return [(counted.unsqueeze(1) @ gradient.square()).squeeze(1) for gradient in gradients]
+
+
+def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, probes: Tensor) -> Tensor:
+    """Frobenius norm of ∂/∂x[∂ℓ/∂θ] on a minibatch, each client's privacy risk (ADP-PFL eq. 7 and 8).
+
+    Estimated with random signs v: for g = ∇_x⟨∇_θ ℓ, v⟩ the mean of ‖g‖² is the squared norm.
+
+    Args:
+        model: the network.
+        parameters: models `[rows, size]`.
+        images, labels: a minibatch of each client `[rows, batch, ...]`.
+        probes: random signs `[probes, size]`, the same for all clients.
+
+    Returns:
+        `[rows]`.
+    """
+
+    def loss(vector: Tensor, inputs: Tensor, truth: Tensor) -> Tensor:
+        return cross_entropy(model.logits(vector, inputs), truth)
+
+    squares = torch.zeros(len(parameters), device=parameters.device)
+    with torch.enable_grad():
+        leaf, inputs = parameters.detach().requires_grad_(), images.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(vmap(loss)(leaf, inputs, labels).sum(), leaf, create_graph=True)
+        for probe in probes:
+            (by_input,) = torch.autograd.grad((gradient * probe).sum(), inputs, retain_graph=True)
+            squares += by_input.flatten(1).square().sum(-1)
+    return (squares / len(probes)).sqrt()

@@ -1,0 +1,180 @@
+"""Gradients of a client's loss as traced tensor programs, one per shape, for one client or for stacked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fl_core.models.model import Model
+from fl_core.recipes.objective import Update
+from fl_core.recipes.recipe import View
+from fl_core.recipes.terms import Batch, Context, Forward
+from fl_core.training.passes import simplify
+
+Gradient = Callable[..., tuple[Tensor, Tensor]]
+"""Gradients `[n, stretch]` and losses `[n]` from (parameters, images, labels, context)."""
+PIECE_SIZE = 2**14
+"""Floats per tensor of the model, over all stacked clients, from which a gradient is given tensor by tensor."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced gradient.
+
+    Attributes:
+        trace: from parameters, images, labels and entries of the context to the gradient's pieces and the losses.
+        names: those entries.
+        spans: the stretch of the vectors that each piece is for.
+    """
+
+    trace: Callable[..., tuple[Sequence[Tensor], Tensor]]
+    names: tuple[str, ...]
+    spans: tuple[slice, ...]
+
+    def run(
+        self, parameters: Tensor, images: Tensor, labels: Tensor, context: Context
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """The gradient in pieces `[n, piece]`, and the losses `[n]`."""
+        return self.trace(parameters, images, labels, *(context[name] for name in self.names))
+
+
+def stretch(model: Model, update: Update, parameters: Tensor) -> slice:
+    """The stretch of the vectors that an update trains; `all` includes coordinates beyond the model."""
+    return slice(0, parameters.shape[-1]) if update.trains == "all" else model.span(update.trains).slice
+
+
+_programs: dict[tuple[object, ...], Program] = {}
+
+
+def find_program(
+    model: Model,
+    view: View | None,
+    update: Update,
+    parameters: Tensor,
+    images: Tensor,
+    labels: Tensor,
+    context: dict[str, Tensor],
+    apart: bool = False,
+) -> Program:
+    """The traced program of these shapes: gradients of the trained stretch and losses.
+
+    Args:
+        model, view, update: what is differentiated.
+        parameters, images, labels, context: as the program will be given them.
+        apart: whether the gradient may come in pieces, which saves putting those of the tensors together.
+    """
+    shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
+    network = (model.name, model.shape, model.classes)
+    widths = _widths(model, update, parameters, apart)
+    key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes, widths)
+    if key not in _programs:
+        stacked = len(parameters) > 1
+        make = _stacked_gradient if stacked else _single_gradient
+        names = tuple(sorted(context))
+        function = _in_pieces(make(model, view, update), names, widths)
+        # A tensor passed twice would be traced as one input, so the program is traced on copies.
+        sample = (parameters, images, labels, *(context[name] for name in names))
+        program = make_fx(function)(*(value.clone() for value in sample))
+        simplify(program)
+        start = stretch(model, update, parameters).start
+        stops = [start + width for width in accumulate(widths)]
+        spans = map(slice, [start, *stops], stops)
+        _programs[key] = Program(program.forward, names, tuple(spans))
+    return _programs[key]
+
+
+def _widths(model: Model, update: Update, parameters: Tensor, apart: bool) -> tuple[int, ...]:
+    """The pieces of a gradient: one, or one per tensor where they are large enough to be worth a step of their own."""
+    span = stretch(model, update, parameters)
+    within = [tensor for tensor in model.tensors if span.start <= tensor.start and tensor.stop <= span.stop]
+    if not (apart and within) or len(parameters) * (span.stop - span.start) < PIECE_SIZE * len(within):
+        return (span.stop - span.start,)
+    beyond = span.stop - within[-1].stop
+    return (*(tensor.stop - tensor.start for tensor in within), *((beyond,) if beyond else ()))
+
+
+def _in_pieces(
+    gradient: Gradient, names: tuple[str, ...], widths: tuple[int, ...]
+) -> Callable[..., tuple[Sequence[Tensor], Tensor]]:
+    """The same gradient in pieces of these widths; the context's entries are arguments, which are quicker to pass."""
+
+    def pieces(parameters: Tensor, images: Tensor, labels: Tensor, *values: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        whole, losses = gradient(parameters, images, labels, dict(zip(names, values, strict=True)))
+        return (whole.split(widths, dim=1) if len(widths) > 1 else (whole,)), losses
+
+    return pieces
+
+
+def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The trained stretch as a leaf of autograd, and the function that puts it back among the rest."""
+    span = stretch(model, update, parameters)
+    before, after = parameters[..., : span.start].detach(), parameters[..., span.stop :].detach()
+    leaf = parameters[..., span].detach().requires_grad_()
+
+    def join(trained: Tensor) -> Tensor:
+        pieces = [piece for piece in (before, trained, after) if piece.shape[-1]]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+    return leaf, join
+
+
+def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> Callable[..., Tensor]:
+    """Loss of one client's minibatch, from its vector `[size]`, images, labels and context."""
+
+    def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
+        parameters, support = (vector, None) if view is None else view(model, vector, context)
+        logits = forward(parameters, images)
+        return update.loss(Batch(labels, logits, vector, support, context))
+
+    return loss
+
+
+def _ascended(update: Update, leaf: Tensor, gradient: Tensor) -> Tensor:
+    """Where sharpness-aware minimisation looks: ρ up the gradient, relative to the coordinates' sizes if adaptive."""
+    scale = leaf.detach().abs() if update.adaptive_sharpness else torch.ones_like(leaf)
+    scaled = scale * gradient
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    moved: Tensor = leaf.detach() + update.sharpness * scale * scaled / norm.clamp_min(1e-12)
+    return moved.requires_grad_()
+
+
+def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Gradient by the leaf of the summed losses, at the leaf or where the update looks instead; and the losses."""
+    losses = losses_of(leaf)
+    (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+    if update.sharpness:
+        leaf = _ascended(update, leaf, gradient)
+        (gradient,) = torch.autograd.grad(losses_of(leaf).sum(), leaf)
+    return gradient, losses.detach()
+
+
+def _single_gradient(model: Model, view: View | None, update: Update) -> Gradient:
+    """One client: leading dimensions of 1 are dropped."""
+    loss = _loss(model, view, update, model.logits_alone)
+
+    def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        leaf, join = _split(model, update, parameters[0])
+        own = {name: value[0] for name, value in context.items()}
+        with torch.enable_grad():
+            result, losses = _differentiate(update, leaf, lambda at: loss(join(at), images[0], labels[0], own))
+        return result.unsqueeze(0), losses.unsqueeze(0)
+
+    return gradient
+
+
+def _stacked_gradient(model: Model, view: View | None, update: Update) -> Gradient:
+    """All clients at once: autograd stays outside the map, which is cheaper than mapping a gradient."""
+    loss = vmap(_loss(model, view, update, model.logits))
+
+    def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        leaf, join = _split(model, update, parameters)
+        with torch.enable_grad():
+            return _differentiate(update, leaf, lambda at: loss(join(at), images, labels, context))
+
+    return gradient

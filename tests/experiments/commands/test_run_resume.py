@@ -1,0 +1,92 @@
+"""`dpilot run` leaves a folder from which an interrupted run goes on as if it had not stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import experiments.commands.run as run_module
+from envs import EnvCore
+from experiments.cli import main
+from experiments.records.run_state import load_run_state
+from fl_core.base.errors import InputError
+
+COMMAND = ["run", "--clients", "10", "--rounds", "15", "--partition", "iid", "--executor", "vectorized"]
+COMMAND += ["--method", "acdp-pfsd", "--evaluation-samples", "50"]
+
+
+def _folder(root: Path) -> Path:
+    (folder,) = root.iterdir()
+    return folder
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Ctrl-C in the midst of a decision; the state was written after each one before."""
+    plain, calls = EnvCore.step, 0
+
+    def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            self.federation.rounds += 1  # whatever is half done then must not matter
+            raise KeyboardInterrupt
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(EnvCore, "step", step)
+    monkeypatch.setattr(run_module, "SAVE_SECONDS", -1.0)
+
+
+@pytest.mark.parametrize(("controller", "after"), [("online-ppo", 14), ("random", 5), ("fixed", 0)])
+def test_an_interrupted_run_goes_on_exactly(
+    controller: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*COMMAND, "--controller", controller]
+    assert main([*command, "--runs", str(tmp_path / "whole")]) == 0
+    with monkeypatch.context() as patched:
+        _interrupt(patched, after)
+        assert main([*command, "--runs", str(tmp_path / "stopped")]) == 130
+    stopped = _folder(tmp_path / "stopped")
+    assert json.loads((stopped / "summary.json").read_text())["status"] == "interrupted"
+    assert main(["run", "--resume", str(stopped)]) == 0
+    whole = _folder(tmp_path / "whole")
+    for name in ("rounds.csv", "summary.json"):
+        assert (stopped / name).read_text() == (whole / name).read_text(), name
+    assert not list(stopped.glob("state*"))
+    capsys.readouterr()
+    assert main(["run", "--resume", str(stopped)]) == 2
+    assert "it is complete, or no run at all" in capsys.readouterr().err
+
+
+def test_a_damaged_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        _interrupt(patched, 1)
+        assert main([*COMMAND, "--runs", str(tmp_path)]) == 130
+    folder = _folder(tmp_path)
+    (tensors,) = folder.glob("state-*.safetensors")
+    tensors.write_bytes(tensors.read_bytes()[:-9])
+    with pytest.raises(InputError, match="damaged or was exchanged"):
+        load_run_state(folder)
+    (folder / "state.json").write_text("{}")
+    with pytest.raises(InputError, match=r"state\.json"):
+        load_run_state(folder)
+    with pytest.raises(InputError, match="no folder"):
+        load_run_state(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--controller", "online-ppo:exact"], "signals of controller 'online-ppo' 'exact' is unknown"),
+        (["--controller", "online-ppo", "--method", "local-only"], "knob 'clip_norm' does not exist"),
+        (["--controller", "online-ppo", "--telemetry", "layer-norms"], "telemetry 'accuracy,loss'"),
+    ],
+)
+def test_an_agent_that_does_not_fit_is_refused(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *options, "--runs", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
