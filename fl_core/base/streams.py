@@ -6,6 +6,7 @@ batches and noise, a resumed run continues exactly, and a row of a batch equals 
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 
 import numpy as np
@@ -41,3 +42,43 @@ def torch_generator(
 def numpy_generator(seed: int, stream: str, round_index: int = 0) -> np.random.Generator:
     """A NumPy generator for one draw of one stream."""
     return np.random.default_rng(stream_seed(seed, stream, round_index))
+
+
+def noise_key(seed: int, stream: str, round_index: int = 0, secret: bytes = b"") -> int:
+    """Derive the 128-bit key of one draw of privacy noise.
+
+    Seeded noise must not repeat within a run, nor be found by trying seeds of 32 bits, which is all that torch's CPU
+    generator keeps; a hash of everything the draw depends on gives every draw a key of its own.
+
+    Args:
+        seed: the run's seed, at least 0.
+        stream: one of `STREAMS`.
+        round_index: the round that the draw belongs to, at least 0.
+        secret: up to 64 bytes that nobody else knows; without them, whoever knows the seed knows the noise.
+    """
+    if stream not in STREAMS:
+        raise KeyError(stream)
+    draw = f"{stream}/{seed}/{round_index}".encode()
+    return int.from_bytes(hashlib.blake2b(draw, digest_size=16, key=secret, person=b"dpilot noise").digest(), "little")
+
+
+def normal_draws(
+    shape: tuple[int, ...],
+    seed: int,
+    stream: str,
+    round_index: int = 0,
+    device: torch.device | str = "cpu",
+    secret: bytes = b"",
+) -> torch.Tensor:
+    """Draw standard normal noise in float64, the same on every device.
+
+    The counter-based Philox generator takes the whole key; its float64 normals have no end, where float32 ones stop at
+    5.77 standard deviations and so tell neighbouring sums apart now and then.
+
+    Args:
+        shape: of the draws.
+        seed, stream, round_index, secret: as in `noise_key`.
+        device: where the draws are needed; they are made on the host.
+    """
+    philox = np.random.Philox(key=noise_key(seed, stream, round_index, secret))
+    return torch.from_numpy(np.random.Generator(philox).standard_normal(shape)).to(device)
