@@ -26,7 +26,7 @@ from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from envs.tasks import Task, find_task
-from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.privacy.telemetry import parse_telemetry
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import EVALUATED
@@ -399,8 +399,7 @@ def make_core(runs: int = 1, **settings: Any) -> EnvCore:
         InputError: a name is unknown or a value is not allowed.
     """
     for name in settings:
-        if name not in _SETTINGS:
-            raise unknown_name("setting", name, _SETTINGS)
+        require_name("setting", name, _SETTINGS)
     spec = {name: value for name, value in settings.items() if name in _SPEC_FIELDS and value is not None}
     overrides = {name: value for name, value in settings.items() if name not in _SPEC_FIELDS}
     return EnvCore(EnvSpec(**spec), overrides, runs)
@@ -414,8 +413,7 @@ def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:
     """
     allowed = [field.name for field in fields(RunSettings) if field.name != "seed"]
     for name in options or {}:
-        if name not in allowed:
-            raise unknown_name("reset option", name, allowed)
+        require_name("reset option", name, allowed)
     try:
         return RunSettings(seed=seed, **dict(options or {}))
     except TypeError as error:

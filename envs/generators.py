@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_core.base.errors import InputError, require, require_name, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import FederationConfig, RunSettings
 
 COMMAS = re.compile(r",(?![^()]*\))")
@@ -130,8 +130,7 @@ def parse_generator(text: str) -> Generator:
     """
     require(isinstance(text, str), f"generator is {text!r}, but it must be text.")
     if "=" not in text and text:
-        if text not in GENERATORS:
-            raise unknown_name("generator", text, GENERATORS)
+        require_name("generator", text, GENERATORS)
         text = GENERATORS[text].spec
     axes = tuple(_axis(part.strip()) for part in COMMAS.split(text)) if text else ()
     names = [axis.field for axis in axes]

@@ -6,7 +6,7 @@ training and validation are proxies, whose samples no client of a test instance 
 
 from __future__ import annotations
 
-from fl_core.base.errors import require, require_count, unknown_name
+from fl_core.base.errors import require, require_count, require_name
 
 INSTANCE_SETS = {"train": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """First seed of each set."""
@@ -21,8 +21,7 @@ def instance_seeds(name: str, count: int) -> list[int]:
     Raises:
         InputError: the set is unknown, or the count is not a whole number from 1 to `LARGEST_SET`.
     """
-    if name not in INSTANCE_SETS:
-        raise unknown_name("instances", name, INSTANCE_SETS)
+    require_name("instances", name, INSTANCE_SETS)
     require_count("Number of instances", count)
     require(count <= LARGEST_SET, f"Number of instances is {count}, but a set has {LARGEST_SET} at most.")
     return [INSTANCE_SETS[name] + offset for offset in range(count)]
@@ -34,6 +33,5 @@ def instance_population(name: str) -> str:
     Raises:
         InputError: the set is unknown.
     """
-    if name not in INSTANCE_POPULATIONS:
-        raise unknown_name("instances", name, INSTANCE_POPULATIONS)
+    require_name("instances", name, INSTANCE_POPULATIONS)
     return INSTANCE_POPULATIONS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fl_core.base.errors import unknown_name
+from fl_core.base.errors import require_name
 from fl_core.run.plan import FloatArray
 
 DIVERGENCE_PENALTY = -10.0
@@ -78,6 +78,5 @@ def find_reward(name: str) -> Reward:
     Raises:
         InputError: it is unknown.
     """
-    if name not in REWARDS:
-        raise unknown_name("reward", name, REWARDS)
+    require_name("reward", name, REWARDS)
     return REWARDS[name]

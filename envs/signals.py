@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.knobs import Knob
 from envs.listing import Listing
-from fl_core.base.errors import unknown_name
+from fl_core.base.errors import require_name
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.run.plan import FIGURES, FloatArray
 
@@ -185,8 +185,7 @@ def make_features(
     Raises:
         InputError: the signal set is unknown.
     """
-    if signals not in SIGNAL_SETS:
-        raise unknown_name("signals", signals, SIGNAL_SETS)
+    require_name("signals", signals, SIGNAL_SETS)
     allowed = SIGNAL_SETS[signals]
     actions = tuple(
         Feature(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, require_name
 from fl_core.run.config import FederationConfig
 
 
@@ -92,13 +92,11 @@ def find_task(name: str, **overrides: Any) -> Task:
     Raises:
         InputError: the task or a setting is unknown, or a value is not allowed.
     """
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
+    require_name("task", name, TASKS)
     task = TASKS[name]
     changes = {}
     for field, value in overrides.items():
-        if field not in _FIELDS:
-            raise unknown_name("setting", field, _FIELDS)
+        require_name("setting", field, _FIELDS)
         if value is not None:
             changes[field] = _convert(field, value)
     return replace(task, federation=replace(task.federation, **changes))

@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, require_name
 
 USAGE_ERROR = 2
 
@@ -79,8 +79,7 @@ def _dispatch(arguments: list[str]) -> None:
         print("usage: dpilot COMMAND [OPTIONS]", *lines, "`dpilot COMMAND --help` explains each option.", sep="\n")
         return
     name, rest = arguments[0], arguments[1:]
-    if name not in COMMANDS:
-        raise unknown_name("command", name, COMMANDS)
+    require_name("command", name, COMMANDS)
     import torch
 
     torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from policies.parameters import ANCHOR, Parameter
 from policies.view import FloatArray, Seen, View
 
@@ -95,8 +95,7 @@ class Controller(ABC):
         view = View.of(env)
         names = [one.name for one in cls.parameters]
         for name in parameters:
-            if name not in names:
-                raise unknown_name(f"parameter of controller '{cls.name}'", name, names)
+            require_name(f"parameter of controller '{cls.name}'", name, names)
         given = len(parameters) > 0
         require(given or not cls.tuned or anchor is not None, f"controller '{cls.name}' needs a tuned clip norm.")
         clip = view.knob("clip_norm")

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
@@ -117,8 +117,7 @@ def parse_controller(spec: str) -> ControllerSpec:
         InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
     """
     name, *texts = spec.strip().split(":")
-    if name not in CONTROLLERS:
-        raise unknown_name("controller", name, CONTROLLERS)
+    require_name("controller", name, CONTROLLERS)
     controller = CONTROLLERS[name]
     if controller.assigns:
         return ControllerSpec(name, assigned=read_assignments(spec, ":".join(texts)))

@@ -17,7 +17,7 @@ from experiments.papers.jobs import distinct, run_cells
 from experiments.papers.results import BlockResult, gather, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
-from fl_core.base.errors import require, require_count, unknown_name
+from fl_core.base.errors import require, require_count, require_name, unknown_name
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
 
@@ -86,8 +86,7 @@ class PaperCommand:
         require_count("rounds", self.rounds, least=0)
         require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
         for guarantee in self.guarantees:
-            if guarantee not in GUARANTEES:
-                raise unknown_name("guarantee", guarantee, GUARANTEES)
+            require_name("guarantee", guarantee, GUARANTEES)
 
     def _change(self) -> dict[str, Any]:
         """What replaces the table's settings everywhere."""
@@ -125,8 +124,7 @@ def select(
         InputError: a name is unknown in this table, or nothing is left.
     """
     for block in blocks:
-        if block not in table.blocks:
-            raise unknown_name("block", block, table.blocks)
+        require_name("block", block, table.blocks)
     wanted = {place for method in methods for place in _places(table, cells, method)}
     for column in columns:
         if not any(_matches(table, cell, column) for cell in cells):

@@ -13,7 +13,7 @@ from agents.training import TrainingResult, require_knobs, resume, train
 from envs.core import EnvSpec, make_core
 from envs.tasks import default_federation, find_task
 from experiments.records.folder import make_run_folder, write_yaml
-from fl_core.base.errors import require, unknown_name
+from fl_core.base.errors import require, require_name
 from fl_core.base.files import write_json
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.config import FederationConfig
@@ -72,8 +72,7 @@ class TrainCommand:
         Raises:
             InputError: a population is unknown, or asked for by the option that a training does not follow.
         """
-        if self.train_on not in POPULATIONS:
-            raise unknown_name("train_on", self.train_on, POPULATIONS)
+        require_name("train_on", self.train_on, POPULATIONS)
         own, usual = self.federation.population, find_task(self.task).federation.population
         require(own == usual, f"population is '{own}', but a training takes its clients from train_on; set that.")
         spec = EnvSpec(

@@ -28,7 +28,7 @@ from experiments.contenders.tuned import (
     view_of,
 )
 from experiments.records.costs import Releases
-from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, require_name, unknown_name
 from fl_core.data.populations import POPULATIONS, share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
@@ -95,8 +95,7 @@ def make_contenders(
     Raises:
         InputError: a spec cannot be read, two are the same, or a controller does not fit the task.
     """
-    if train_on not in POPULATIONS:
-        raise unknown_name("train_on", train_on, POPULATIONS)
+    require_name("train_on", train_on, POPULATIONS)
     for spec in specs:
         check_spec(spec)
     names = [canonical(spec) for spec in specs]

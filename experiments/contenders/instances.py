@@ -14,7 +14,7 @@ from envs import make_core
 from envs.generators import COMMAS, RUN_SETTINGS, parse_generator
 from envs.instances import instance_seeds
 from experiments.records.comparison import Instance
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import FederationConfig, RunSettings
 
 _FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
@@ -91,8 +91,7 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
         name, equals, text = option.partition("=")
         name = name.strip().replace("-", "_")
         require(bool(equals and text), f"vary is '{option}', but it must be SETTING=VALUE,VALUE.")
-        if name not in asdict(config):
-            raise unknown_name("setting", name, asdict(config))
+        require_name("setting", name, asdict(config))
         require(name not in _FIXED, f"vary names '{name}', but all instances of a comparison share it.")
         require(name not in choices, f"vary names '{name}' twice.")
         values = [_read(name, part.strip(), getattr(config, name)) for part in COMMAS.split(text)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import FederationConfig
 
 FOLDER = Path(__file__).parent
@@ -115,8 +115,7 @@ def find_table(name: str) -> PaperTable:
     Raises:
         InputError: there is none.
     """
-    if name not in table_names():
-        raise unknown_name("table", name, table_names())
+    require_name("table", name, table_names())
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     try:
         return _table(name, content)
@@ -148,12 +147,10 @@ def _block(label: str, block: Mapping[str, Any], content: Mapping[str, Any]) -> 
     substitute = block.get("substitute", {})
     for layer in (settings, substitute, *rows.values(), *columns.values()):
         for key in layer:
-            if key not in _ALLOWED:
-                raise unknown_name(f"block '{label}': setting", key, _ALLOWED)
+            require_name(f"block '{label}': setting", key, _ALLOWED)
     for row, numbers in printed.items():
         require(row in rows, f"block '{label}' prints numbers for '{row}', which is no row of it.")
         require(len(numbers) == len(columns), f"block '{label}' has {len(numbers)} numbers in row '{row}'.")
     measure = block.get("measure") or content["measure"]
-    if measure not in MEASURES:
-        raise unknown_name(f"block '{label}': measure", measure, MEASURES)
+    require_name(f"block '{label}': measure", measure, MEASURES)
     return Block(str(label), measure, settings, rows, columns, printed, substitute)

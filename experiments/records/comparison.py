@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from experiments.records.costs import Releases
 from experiments.records.fields import NON_FINITE, check_types, items, number, plain, record, record_fields, short
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name, unknown_name
 from fl_core.base.files import read_json, write_json
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.privacy.ledger import SIGNAL_CLASSES
@@ -141,8 +141,7 @@ class ControllerResult:
         check_types(self, where)
         require(bool(self.name and self.label), f"{where} needs a name and a label.")
         for signal in self.signal_classes:
-            if signal not in SIGNAL_CLASSES:
-                raise unknown_name(f"{where}: signal class", signal, SIGNAL_CLASSES)
+            require_name(f"{where}: signal class", signal, SIGNAL_CLASSES)
         for name in ("training_rounds", "search_rounds"):
             value = getattr(self, name)
             require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
@@ -278,10 +277,8 @@ class Comparison:
     def __post_init__(self) -> None:
         where = "The comparison"
         check_types(self, where)
-        if self.judged_by not in JUDGED_BY:
-            raise unknown_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
-        if self.population not in POPULATIONS:
-            raise unknown_name(f"{where}: population", self.population, POPULATIONS)
+        require_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
+        require_name(f"{where}: population", self.population, POPULATIONS)
         for name in ("clients", "rounds"):
             value = getattr(self, name)
             require(value >= 1, f"{where}: {name} is {value}, but it must be at least 1.")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from fl_core.base.errors import require, unknown_name
+from fl_core.base.errors import require, require_name
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -96,8 +96,7 @@ def record_fields(cls: Any, data: Any, where: str) -> dict[str, Any]:
     require(isinstance(data, Mapping), f"{where} must be a JSON object, not {short(data)}.")
     known = {field.name: field for field in fields(cls)}
     for name in data:
-        if name not in known:
-            raise unknown_name(f"{where} has a field that", name, known)
+        require_name(f"{where} has a field that", name, known)
     missing = [name for name, field in known.items() if name not in data and field.default is MISSING]
     require(not missing, f"{where} lacks the field '{', '.join(missing)}'.")
     return {name: number(value) if str(known[name].type).startswith("float") else value for name, value in data.items()}

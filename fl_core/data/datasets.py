@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
 from fl_core.data.populations import POPULATIONS, population_groups, population_members
@@ -72,8 +72,7 @@ class Dataset:
         Raises:
             InputError: the population is unknown, or the dataset is too small for halves.
         """
-        if population not in POPULATIONS:
-            raise unknown_name("population", population, POPULATIONS)
+        require_name("population", population, POPULATIONS)
         if population == "all":
             return self
         train, test = (torch.from_numpy(part).to(self.train_labels.device) for part in self._parts(population))
@@ -220,8 +219,7 @@ def dataset_entry(name: str) -> DatasetEntry:
     Raises:
         InputError: the name is unknown.
     """
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
+    require_name("dataset", name, DATASETS)
     return DATASETS[name]
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.streams import numpy_generator
 
 Indices = NDArray[np.int64]
@@ -50,8 +50,7 @@ def parse_partition(spec: str) -> tuple[str, float | None]:
     require(match is not None, f"partition is '{spec}', but it must be written like iid or dirichlet(0.3).")
     assert match is not None
     kind, written = match[1].strip(), match[2]
-    if kind not in PARTITIONS:
-        raise unknown_name("partition", kind, PARTITIONS)
+    require_name("partition", kind, PARTITIONS)
     if kind not in _WHOLE | _REAL:
         require(written is None, f"partition is '{spec}', but {kind} takes no parameter.")
         return kind, None

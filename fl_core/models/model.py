@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, require_name, unknown_name
 from fl_core.base.streams import stream_seed
 from fl_core.models.layers import for_cpu, for_one_client
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, Shape, with_group_norm
@@ -92,8 +92,7 @@ class Model:
             "body": self.body,
             "none": Span("none", self.size, self.size),
         }
-        if part not in spans:
-            raise unknown_name("Model part", part, spans)
+        require_name("Model part", part, spans)
         return spans[part]
 
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:

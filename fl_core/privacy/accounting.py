@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.privacy.curves import (
     ORDERS,
     gdp_delta,
@@ -238,8 +238,7 @@ def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "pld") 
     Raises:
         InputError: a value out of range, `gdp` at q < 1, or a history beyond the accountant's numerical range.
     """
-    if accountant not in ACCOUNTANTS:
-        raise unknown_name("accountant", accountant, ACCOUNTANTS)
+    require_name("accountant", accountant, ACCOUNTANTS)
     require_delta(delta)
     merged = _merge(segments)
     if not merged:

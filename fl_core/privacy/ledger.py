@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
 from fl_core.privacy.curves import (
@@ -275,8 +275,7 @@ class Ledger:
         require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
         for release in releases:
             require_noise_multiplier(release.noise_multiplier, zero_allowed=math.isinf(self.epsilon))
-            if release.signal_class not in SIGNAL_CLASSES:
-                raise unknown_name("signal_class", release.signal_class, SIGNAL_CLASSES)
+            require_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
 
     def _head(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import unknown_name
+from fl_core.base.errors import require_name
 
 PLACEMENTS = {
     "central": "the server adds the noise; holds against whoever sees the released models",
@@ -24,8 +24,7 @@ PLACEMENTS = {
 
 def check_placement(placement: str) -> None:
     """Refuse an unknown placement."""
-    if placement not in PLACEMENTS:
-        raise unknown_name("placement", placement, PLACEMENTS)
+    require_name("placement", placement, PLACEMENTS)
 
 
 @dataclass(frozen=True)

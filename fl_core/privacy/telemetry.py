@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ def parse_telemetry(text: str) -> dict[str, float]:
     names = [name.strip() for name, _, _ in entries]
     require(bool(names), "telemetry is empty, but it must name at least one release; clip-bit is the usual one.")
     for name in names:
-        if name not in TELEMETRY:
-            raise unknown_name("telemetry", name, TELEMETRY)
+        require_name("telemetry", name, TELEMETRY)
         require(names.count(name) == 1, f"telemetry is '{text}', but each release may be named only once.")
     given = [share.strip() for _, equals, share in entries if equals]
     if not given:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.base.errors import InputError, unknown_name
+from fl_core.base.errors import InputError, require_name
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.recipes.parts import KnobRange
 
@@ -128,8 +128,7 @@ class RoundPlan:
             _check_entries("budget_share", self.budget_share, (runs,), LEAST_SHARE, 1)
         known = {knob.name: knob for knob in knobs}
         for name, values in self.settings.items():
-            if name not in known:
-                raise unknown_name("knob", name, known)
+            require_name("knob", name, known)
             knob = known[name]
             _check_entries(
                 name, values, (runs, layers) if knob.per_layer else (runs,), knob.low, knob.high, knob.low == 0

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
-from fl_core.base.errors import unknown_name
+from fl_core.base.errors import require_name
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.recipe import View
@@ -102,8 +102,7 @@ class Executor:
             kind: `vectorized`, `sequential`, or `auto` to time both on the first shapes met.
             memory_limit: bytes that a chunk of stacked clients may take, about; 0 takes the device's default.
         """
-        if kind not in EXECUTORS:
-            raise unknown_name("executor", kind, EXECUTORS)
+        require_name("executor", kind, EXECUTORS)
         self._model = model
         self.kind = kind
         self._memory_limit = memory_limit
@@ -112,8 +111,7 @@ class Executor:
     def resume_as(self, kind: str) -> None:
         """Run as an earlier process did, where this one would measure anew."""
         if self.kind == "auto" and kind != "auto":
-            if kind not in EXECUTORS:
-                raise unknown_name("executor of the saved run", kind, EXECUTORS)
+            require_name("executor of the saved run", kind, EXECUTORS)
             self.kind, self.choice = kind, f"{kind} (as the saved run)"
 
     def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import require, require_positive, unknown_name
+from fl_core.base.errors import require, require_name, require_positive
 
 OPTIMIZERS = ("sgd", "adam")
 ADAM_BETAS = (0.9, 0.999)
@@ -35,8 +35,7 @@ class Optimizer:
     adam_epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise unknown_name("Optimizer", self.name, OPTIMIZERS)
+        require_name("Optimizer", self.name, OPTIMIZERS)
         require(0 <= self.momentum < 1, f"momentum is {self.momentum}, but it must lie in [0, 1).")
         require(
             self.momentum == 0 or self.name == "sgd",
