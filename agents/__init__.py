@@ -1,15 +1,8 @@
-"""Learned controllers: training with stable-baselines3, checkpoints without pickles, saved controllers."""
+"""Learned controllers: training with stable-baselines3, checkpoints without pickles, saved controllers.
 
-from agents.bundle import LearnedController, load_controller, save_controller
-from agents.config import TrainingConfig
-from agents.training import TrainingResult, resume, train
+The names below are imported on first use.
+"""
 
-__all__ = [
-    "LearnedController",
-    "TrainingConfig",
-    "TrainingResult",
-    "load_controller",
-    "resume",
-    "save_controller",
-    "train",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from envs.core import EnvCore
+from envs.core import EnvCore
 
 _PANELS = (
     ("clip_norm", "clip norm C"),

@@ -1,1 +1,8 @@
-"""The command line, comparisons and their statistics, reports and benchmarks."""
+"""The command line, comparisons and their statistics, reports and benchmarks.
+
+The names below are imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

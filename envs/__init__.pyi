@@ -1,0 +1,37 @@
+from .core import EnvCore, EnvSpec, make_core
+from .generators import GENERATORS, Generator
+from .instances import INSTANCE_SETS, instance_seeds
+from .kinds import KINDS
+from .knobs import Knob
+from .playing import Policy, run_to_the_end
+from .processes import DPilotProcessVecEnv
+from .rewards import REWARDS, Reward
+from .sb3 import DPilotVecEnv
+from .signals import Feature
+from .single import DPilotEnv
+from .tasks import TASKS, Task, find_task
+from .vector import DPilotVectorEnv
+
+__all__ = [
+    "GENERATORS",
+    "INSTANCE_SETS",
+    "KINDS",
+    "REWARDS",
+    "TASKS",
+    "DPilotEnv",
+    "DPilotProcessVecEnv",
+    "DPilotVecEnv",
+    "DPilotVectorEnv",
+    "EnvCore",
+    "EnvSpec",
+    "Feature",
+    "Generator",
+    "Knob",
+    "Policy",
+    "Reward",
+    "Task",
+    "find_task",
+    "instance_seeds",
+    "make_core",
+    "run_to_the_end",
+]

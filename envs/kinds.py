@@ -1,0 +1,33 @@
+"""The kinds of control, and the ids under which Gymnasium knows them."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+from envs.tasks import TASKS
+
+KINDS: dict[str, dict[str, str]] = {
+    "Clip": {},
+    "LayerClip": {"method": "fedglp-adp", "knobs": "clip_norm,layer_weights"},
+    "Budget": {"knobs": "budget_pace"},
+    "Personalize": {"method": "fedglp-adp", "knobs": "personalization"},
+    "Joint": {"method": "fedglp-adp", "knobs": "all"},
+}
+"""What each kind of control sets, and with which method unless `method=` names another that has the knobs."""
+
+
+def register_environments() -> None:
+    """Register one id per kind of control, and one per kind and built-in task for tools that take nothing but an id."""
+    ids = {
+        f"DPilot/{kind}{suffix}-v0": settings | task
+        for kind, settings in KINDS.items()
+        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in TASKS)]
+    }
+    for name, settings in ids.items():
+        if name not in gym.registry:
+            gym.register(
+                name,
+                entry_point="envs.single:DPilotEnv",
+                vector_entry_point="envs.vector:DPilotVectorEnv",
+                kwargs=settings,
+            )

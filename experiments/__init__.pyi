@@ -1,0 +1,20 @@
+from .cli import main
+from .records.comparison import Comparison, ControllerResult, Episode, Instance
+from .records.ledger_file import RunRecord, read_record
+from .records.privacy import PrivacyReport
+from .reports.comparison import write_report
+from .statistics.summary import Row, summarise
+
+__all__ = [
+    "Comparison",
+    "ControllerResult",
+    "Episode",
+    "Instance",
+    "PrivacyReport",
+    "Row",
+    "RunRecord",
+    "main",
+    "read_record",
+    "summarise",
+    "write_report",
+]

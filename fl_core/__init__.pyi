@@ -1,0 +1,66 @@
+from .audit.audit import Audit, Finding
+from .base.errors import InputError
+from .data.datasets import DATASETS, Dataset, DatasetEntry, load_dataset
+from .models.model import Model, build_model
+from .models.networks import MODELS, ModelEntry
+from .privacy.accounting import epsilon, epsilon_after_steps, noise_multiplier_for
+from .privacy.ledger import BudgetExhausted, Charge, Ledger, Release
+from .privacy.telemetry import TELEMETRY, Telemetry
+from .recipes.aggregation import Aggregation
+from .recipes.catalog import METHODS, find_method
+from .recipes.mechanism import MECHANISMS, Mechanism
+from .recipes.objective import Objective
+from .recipes.parts import KnobRange, Part
+from .recipes.personalization import PERSONALIZATIONS, Personalization
+from .recipes.recipe import Recipe, edit, without
+from .recipes.sparsification import SPARSIFICATIONS, Sparsification
+from .recipes.terms import TERMS, Term
+from .run.config import FederationConfig, RunSettings
+from .run.federation import Federation
+from .run.plan import FIGURES, RoundPlan, RoundReport
+
+__all__ = [
+    "DATASETS",
+    "FIGURES",
+    "MECHANISMS",
+    "METHODS",
+    "MODELS",
+    "PERSONALIZATIONS",
+    "SPARSIFICATIONS",
+    "TELEMETRY",
+    "TERMS",
+    "Aggregation",
+    "Audit",
+    "BudgetExhausted",
+    "Charge",
+    "Dataset",
+    "DatasetEntry",
+    "Federation",
+    "FederationConfig",
+    "Finding",
+    "InputError",
+    "KnobRange",
+    "Ledger",
+    "Mechanism",
+    "Model",
+    "ModelEntry",
+    "Objective",
+    "Part",
+    "Personalization",
+    "Recipe",
+    "Release",
+    "RoundPlan",
+    "RoundReport",
+    "RunSettings",
+    "Sparsification",
+    "Telemetry",
+    "Term",
+    "build_model",
+    "edit",
+    "epsilon",
+    "epsilon_after_steps",
+    "find_method",
+    "load_dataset",
+    "noise_multiplier_for",
+    "without",
+]

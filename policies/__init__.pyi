@@ -1,0 +1,65 @@
+from .adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
+from .base import Controller
+from .budget_schedules import (
+    BudgetSchedule,
+    ExponentialBudget,
+    LinearBudget,
+    PrintedBudget,
+    StepBudget,
+    UniformBudget,
+)
+from .catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
+from .constant import ConstantControl
+from .layer_weights import LogOddsWeights, PaidLogOddsWeights
+from .parameters import Parameter, Range
+from .personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
+from .random_clip import RandomControl
+from .schedules import (
+    BestFixedClip,
+    ClientBudget,
+    CosineDecay,
+    ExponentialDecay,
+    FixedClip,
+    LinearDecay,
+    NoControl,
+    ServerLearningRateDecay,
+    StepDecay,
+    TailAverage,
+)
+from .view import Seen, View
+
+__all__ = [
+    "CONTROLLERS",
+    "AdaptiveQuantileClip",
+    "BestFixedClip",
+    "BudgetSchedule",
+    "ClientBudget",
+    "ConstantControl",
+    "Controller",
+    "ControllerSpec",
+    "CosineDecay",
+    "ExactQuantileClip",
+    "ExponentialBudget",
+    "ExponentialDecay",
+    "FixedClip",
+    "LinearBudget",
+    "LinearDecay",
+    "LogOddsWeights",
+    "NoControl",
+    "NoiseScaledPersonalization",
+    "PaidLogOddsWeights",
+    "Parameter",
+    "PrintedBudget",
+    "ProgressivePersonalization",
+    "RandomControl",
+    "Range",
+    "Seen",
+    "ServerLearningRateDecay",
+    "StepBudget",
+    "StepDecay",
+    "TailAverage",
+    "UniformBudget",
+    "View",
+    "make_controller",
+    "parse_controller",
+]
