@@ -1,1 +1,1 @@
-"""What everything stands on: one-sentence errors, files written whole, named random streams."""
+"""Foundations: errors of one sentence, files written whole, named random streams, array types."""

@@ -1,7 +1,7 @@
-"""One kind of error for everything a user can get wrong.
+"""Errors for everything a user can get wrong, and the checks that raise them.
 
-Whatever raises it says in one sentence which field is at fault, the value it had and what is allowed. The command
-line prints that sentence and exits with status 2.
+A message names the field, its value and what is allowed, in one sentence. The command line prints it and exits with
+status 2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 SHORT_CATALOGUE = 4
-"""Catalogues of up to so many names are listed whole."""
+"""Largest catalogue whose names are all listed in a message, beside the near ones."""
 
 
 class InputError(ValueError):
@@ -19,7 +19,10 @@ class InputError(ValueError):
 
 
 def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputError:
-    """The error for a name that is in no catalogue, with near names first."""
+    """Build the error for a name that is not in a catalogue; near names come first.
+
+    Prefer `require_name`; call this where the condition is not membership in `allowed`.
+    """
     names = sorted(allowed)
     near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.5)
     known = f"known are {', '.join(names)}"
@@ -36,14 +39,14 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_name(field: str, value: object, allowed: Iterable[str]) -> None:
-    """Refuse a name that is in no catalogue."""
+    """Raise `InputError` unless the value is one of the allowed names, as in `method 'fedavgg' is unknown; ...`."""
     names = list(allowed)
     if value not in names:
         raise unknown_name(field, value, names)
 
 
 def require_positive(field: str, value: float) -> None:
-    """Refuse anything but a finite number above zero."""
+    """Raise `InputError` unless the value is a finite number above zero."""
     require(
         isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0,
         f"{field} is {value}, but it must be a finite number above 0.",
@@ -51,7 +54,7 @@ def require_positive(field: str, value: float) -> None:
 
 
 def require_count(field: str, value: int, least: int = 1) -> None:
-    """Refuse anything but a whole number of at least `least`."""
+    """Raise `InputError` unless the value is a whole number of at least `least`."""
     require(
         isinstance(value, int) and not isinstance(value, bool) and value >= least,
         f"{field} is {value}, but it must be a whole number of at least {least}.",

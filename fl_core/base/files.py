@@ -1,29 +1,51 @@
-"""Files that are whole or absent: written under a temporary name, then renamed."""
+"""Reading and writing of files that are whole or absent: written under a temporary name, then renamed."""
 
 from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from fl_core.base.errors import InputError
 
+NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+"""Spelling in JSON -> the float it stands for."""
+
 
 def spelled_out(value: Any) -> Any:
-    """A value for strict JSON: floats that are not finite as words, tuples as lists, at any depth."""
+    """Convert a value to what strict JSON can hold, at any depth.
+
+    JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan", which `json_number` decodes.
+    Mappings become objects, dataclasses too; lists and tuples become lists, NumPy's numbers Python's.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: spelled_out(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {name: spelled_out(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [spelled_out(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def json_number(value: Any) -> Any:
+    """Decode a number that `spelled_out` wrote, as a float; anything that is no number is returned as it is."""
+    if isinstance(value, str):
+        return NON_FINITE.get(value, value)
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else value
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash, never meets half of it.
+    """Write a file such that no reader, and no crash, meets half of it.
 
     Raises:
         InputError: the file cannot be written (no room, no permission, no such folder).
@@ -45,17 +67,17 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_bytes` for UTF-8 text."""
+    """Write UTF-8 text as `write_bytes` does."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_text` for JSON, indented and with a final newline; NaN and infinity are refused."""
+    """Write a value as indented JSON with a final newline; NaN and infinity are refused (see `spelled_out`)."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Read a JSON file into Python values.
 
     Raises:
         InputError: the file is missing, unreadable or not JSON.

@@ -19,7 +19,7 @@ STREAMS = (
 
 
 def stream_seed(seed: int, stream: str, round_index: int = 0) -> int:
-    """A 63-bit seed for one draw of one stream.
+    """Derive the 63-bit seed of one draw of one stream.
 
     Args:
         seed: the run's seed, at least 0.
@@ -35,12 +35,12 @@ def stream_seed(seed: int, stream: str, round_index: int = 0) -> int:
 def torch_generator(
     seed: int, stream: str, round_index: int = 0, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """A torch generator for one draw of one stream on the given device."""
+    """Make the torch generator for one draw of one stream on a device."""
     return torch.Generator(device=device).manual_seed(stream_seed(seed, stream, round_index))
 
 
 def numpy_generator(seed: int, stream: str, round_index: int = 0) -> np.random.Generator:
-    """A NumPy generator for one draw of one stream."""
+    """Make the NumPy generator for one draw of one stream."""
     return np.random.default_rng(stream_seed(seed, stream, round_index))
 
 

@@ -1,4 +1,4 @@
-"""What each client trains and is tested on, as padded index tables, and the order in which it walks through it."""
+"""Per-client train and test indices as padded tables, and the order in which a client's minibatches draw from them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.arrays import BoolArray
 from fl_core.base.errors import require
 from fl_core.base.streams import numpy_generator
 from fl_core.data.partition import partition
@@ -20,7 +20,7 @@ _KEY_BITS = 40
 
 @dataclass(frozen=True, eq=False)
 class ClientIndex:
-    """Train and test indices of every client into the dataset's *training* images, as padded tables.
+    """Train and test indices of every client into the dataset's training images, as padded tables.
 
     A row is padded by repeating the client's own indices from the start, so every entry is valid.
     """
@@ -35,7 +35,7 @@ class ClientIndex:
     """int64 [clients], at least 1."""
 
     def to(self, device: torch.device | str) -> ClientIndex:
-        """The index with its tables on a device."""
+        """Copy the tables to a device."""
         return ClientIndex(*(table.to(device) for table in vars(self).values()))
 
 
@@ -78,8 +78,8 @@ def _array(values: np.ndarray | Tensor) -> np.ndarray:
     return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _choose_test(owner: np.ndarray, labels: np.ndarray, fraction: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which samples are for testing, by systematic sampling within each client.
+def _choose_test(owner: np.ndarray, labels: np.ndarray, fraction: float, rng: np.random.Generator) -> BoolArray:
+    """Choose the test samples of every client by systematic sampling: bool `[n]`.
 
     A client's samples are laid along a line, class by class and shuffled within each; every sample takes up a stretch,
     and a ruler with unit marks at a random offset picks those with a mark on them. Stretches are such that a client
@@ -117,7 +117,7 @@ def _choose_test(owner: np.ndarray, labels: np.ndarray, fraction: float, rng: np
 
 
 def _padded(sample: np.ndarray, owner: np.ndarray, clients: int) -> tuple[Tensor, Tensor]:
-    """Table [clients, longest] of the samples of each owner (ascending), and how many each has."""
+    """Pad each owner's samples (owners ascending) to a table `[clients, longest]`; also count them `[clients]`."""
     count = np.bincount(owner, minlength=clients)
     start = np.cumsum(count) - count
     column = np.arange(count.max())
@@ -126,7 +126,7 @@ def _padded(sample: np.ndarray, owner: np.ndarray, clients: int) -> tuple[Tensor
 
 
 def minibatch_positions(counts: Tensor, steps: int, batch: int, generator: torch.Generator) -> Tensor:
-    """The minibatches of every client for one round, as positions among its own training samples.
+    """Draw every client's minibatches of one round, as positions among its own training samples.
 
     A client walks through random permutations of its samples, one after the other: none is used again before all
     are used, and a minibatch may straddle two passes.
@@ -147,7 +147,7 @@ def minibatch_positions(counts: Tensor, steps: int, batch: int, generator: torch
 
 
 def minibatch_keys(clients: int, longest: int, steps: int, batch: int, generator: torch.Generator) -> Tensor:
-    """The random part of `minibatch_positions`: int64 [clients, longest - 1 + steps*batch].
+    """Draw the random part of `minibatch_positions`: int64 `[clients, longest - 1 + steps*batch]`.
 
     Apart from it because `int(counts.max())` waits for a GPU, while `longest` is known from a table's shape.
     """
@@ -156,7 +156,7 @@ def minibatch_keys(clients: int, longest: int, steps: int, batch: int, generator
 
 
 def positions_from_keys(keys: Tensor, counts: Tensor, steps: int, batch: int) -> Tensor:
-    """Minibatch positions from random keys: passes side by side, each sorted by its keys.
+    """Turn random keys into minibatch positions: passes side by side, each sorted by its keys.
 
     Args:
         keys: int64 [..., clients, width] from `minibatch_keys`; keys of several runs may be stacked, padded with

@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.arrays import IndexArray
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
@@ -27,7 +27,10 @@ from fl_core.data.samples import NotObtained, Samples
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels on one device. The tensors are shared by all who load the dataset: never write to them."""
+    """Images and labels on one device.
+
+    The tensors are shared by all who load the dataset: never write to them.
+    """
 
     name: str
     """The name in `DATASETS`."""
@@ -40,7 +43,7 @@ class Dataset:
     test_labels: Tensor
     """int64 [m]."""
     classes: int
-    """How many classes there are."""
+    """Number of classes."""
     scale: float
     """Value of a white pixel; models are fed image / scale."""
     train_groups: Tensor | None = None
@@ -50,12 +53,12 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of an image."""
+        """Shape of an image: (channels, height, width)."""
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The dataset with its tensors on a device."""
+        """Copy the dataset's tensors to a device."""
         return replace(
             self,
             train_images=self.train_images.to(device),
@@ -67,7 +70,7 @@ class Dataset:
         )
 
     def members(self, population: str) -> Dataset:
-        """The training and test samples of a population; a natural client is wholly in one half or the other.
+        """Select a population's training and test samples; a natural client is wholly in one half or the other.
 
         Raises:
             InputError: the population is unknown, or the dataset is too small for halves.
@@ -88,8 +91,8 @@ class Dataset:
             test_groups=None if self.test_groups is None else self.test_groups[test],
         )
 
-    def _parts(self, population: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Indices of a population's training and test samples."""
+    def _parts(self, population: str) -> tuple[IndexArray, IndexArray]:
+        """Find the indices of a population's training and test samples."""
         train, test = (labels.numpy(force=True) for labels in (self.train_labels, self.test_labels))
         if self.train_groups is None or self.test_groups is None:
             return population_members(train, population), population_members(test, population)
@@ -100,18 +103,18 @@ class Dataset:
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A line of the catalogue."""
+    """A dataset of the catalogue: its loader and what lists and messages say of it."""
 
     load: Callable[[Path, int], Samples]
-    """From (root, classes) to samples; raises InputError or NotObtained."""
+    """Reads the samples from (root, classes); raises InputError or NotObtained."""
     present: Callable[[Path], bool]
-    """From a root to whether the dataset is there without downloading; looks at no file's content."""
+    """Returns True where a root holds the dataset, so that nothing need be downloaded; opens no file."""
     classes: int
-    """How many classes there are."""
+    """Number of classes."""
     description: str
     """One line for `dpilot list datasets`."""
     how_to_get: str
-    """What to do if it is missing, in the imperative."""
+    """Instruction for a missing dataset, in the imperative."""
     scale: float = 255.0
     """Value of a white pixel."""
 
@@ -209,12 +212,12 @@ DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """The folder datasets are looked for in: the given one, else $DPILOT_DATA, else ~/.cache/dpilot."""
+    """Return the folder that datasets are looked for in: the one given, else $DPILOT_DATA, else ~/.cache/dpilot."""
     return Path(root or os.environ.get("DPILOT_DATA") or "~/.cache/dpilot").expanduser()
 
 
 def dataset_entry(name: str) -> DatasetEntry:
-    """The catalogue's line for a name.
+    """Look up a dataset in the catalogue.
 
     Raises:
         InputError: the name is unknown.
@@ -224,7 +227,7 @@ def dataset_entry(name: str) -> DatasetEntry:
 
 
 def dataset_available(name: str, root: str | Path | None = None) -> bool:
-    """Whether `load_dataset` finds the dataset without a download; no file is opened.
+    """Return True if `load_dataset` would find the dataset without a download; no file is opened.
 
     Raises:
         InputError: the name is unknown.
@@ -235,7 +238,7 @@ def dataset_available(name: str, root: str | Path | None = None) -> bool:
 def load_dataset(
     name: str, root: str | Path | None = None, device: torch.device | str = "cpu", population: str = "all"
 ) -> Dataset:
-    """A dataset, loaded once per process for each (name, root, device), or a population's part of it.
+    """Load a dataset, or a population's part of it, once per process for each (name, root, device).
 
     Args:
         name: one of `DATASETS`.

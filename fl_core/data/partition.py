@@ -1,4 +1,4 @@
-"""Who holds which training samples: the partitions of the federated learning literature, by name.
+"""Partitions of training samples over clients, from the federated learning literature, by name.
 
 A partition is written `kind` or `kind(parameter)`, for example `iid`, `dirichlet(0.3)` or `classes(2)`.
 """
@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fl_core.base.arrays import BoolArray, IndexArray
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.streams import numpy_generator
-
-Indices = NDArray[np.int64]
 
 MINIMUM_SAMPLES = 2
 """Every client holds at least one training and one test sample."""
@@ -41,7 +39,7 @@ _LARGEST_ALPHA = 1e6
 
 
 def parse_partition(spec: str) -> tuple[str, float | None]:
-    """The kind and the parameter of a partition's name; the parameter of `iid` and `natural` is None.
+    """Split a partition's name into its kind and parameter; that of `iid` and `natural` is None.
 
     Raises:
         InputError: the kind is unknown, or its parameter is missing, superfluous or out of range.
@@ -59,11 +57,11 @@ def parse_partition(spec: str) -> tuple[str, float | None]:
 
 
 def concentration(spec: str, classes: int) -> float:
-    """How few classes a client holds, by the name of the partition alone: 0 for all evenly, 1 for a single one.
+    """Rate how few classes a client holds, from the partition's name alone: 0 for all evenly, 1 for a single one.
 
     (E Σ_k p_k² − 1/K) / (1 − 1/K), with p_k the shares of the K classes in a client's samples: 1/(Kα + 1) for shares
-    drawn from Dir(α), (K − s)/(s(K − 1)) for s equal ones. Who owns which sample of a `natural` partition its name does
-    not tell; it counts as 0.
+    drawn from Dir(α), (K − s)/(s(K − 1)) for s equal ones. The name `natural` does not say who owns which sample; it
+    counts as 0.
     """
     kind, parameter = parse_partition(spec)
     if kind in ("iid", "natural") or parameter is None:
@@ -91,7 +89,7 @@ def _parameter(spec: str, kind: str, written: str) -> float:
 
 def partition(
     labels: np.ndarray, clients: int, spec: str, seed: int, groups: np.ndarray | None = None
-) -> list[Indices]:
+) -> list[IndexArray]:
     """Distribute samples over clients.
 
     Args:
@@ -132,17 +130,17 @@ def partition(
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
-def _members(labels: np.ndarray, rng: np.random.Generator) -> list[Indices]:
-    """The samples of each class that occurs, shuffled within the class."""
+def _members(labels: np.ndarray, rng: np.random.Generator) -> list[IndexArray]:
+    """Group the samples by class, shuffled within each; classes that do not occur are left out."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     sizes = np.unique(labels, return_counts=True)[1]
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> list[Indices]:
-    """Yurochkin et al. 2019: each class is shared out by Dir(alpha); then the poorest clients are topped up."""
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> list[IndexArray]:
+    """Share each class out by Dir(α), then top up the poorest clients (Yurochkin et al. 2019)."""
+    parts: list[list[IndexArray]] = [[] for _ in range(clients)]
     for members in _members(labels, rng):
         proportions = rng.dirichlet(np.full(clients, min(alpha, _LARGEST_ALPHA)))
         cuts = (np.cumsum(proportions)[:-1] * len(members)).astype(np.int64)
@@ -151,8 +149,8 @@ def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Ge
     return _top_up([np.concatenate(part) for part in parts], rng)
 
 
-def _top_up(parts: list[Indices], rng: np.random.Generator) -> list[Indices]:
-    """Give the clients below the minimum random samples of whoever holds most at that moment."""
+def _top_up(parts: list[IndexArray], rng: np.random.Generator) -> list[IndexArray]:
+    """Give clients below the minimum random samples of the client that holds most at that moment."""
     sizes = np.array([len(part) for part in parts])
     for client in np.flatnonzero(sizes < MINIMUM_SAMPLES):
         while sizes[client] < MINIMUM_SAMPLES:
@@ -165,8 +163,8 @@ def _top_up(parts: list[Indices], rng: np.random.Generator) -> list[Indices]:
     return parts
 
 
-def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> list[Indices]:
-    """McMahan et al. 2017: contiguous shards of the samples sorted by label."""
+def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> list[IndexArray]:
+    """Deal out contiguous shards of the samples sorted by label (McMahan et al. 2017)."""
     count = clients * each
     require(
         count <= len(labels),
@@ -179,15 +177,15 @@ def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generato
 
 
 def _classes_each(labels: np.ndarray, kind: str, parameter: float, spec: str) -> int:
-    """How many classes each client holds."""
+    """Compute the number of classes that each client holds."""
     present = len(np.unique(labels))
     each = int(parameter) if kind == "classes" else max(1, round(parameter * present))
     require(each <= present, f"partition is '{spec}', but the samples have only {present} classes.")
     return each
 
 
-def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.random.Generator) -> list[Indices]:
-    """Li et al. 2022 ("#C = k"): a class's samples are dealt out evenly among the clients that hold it."""
+def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.random.Generator) -> list[IndexArray]:
+    """Deal each class out evenly among the clients that hold it (Li et al. 2022, "#C = k")."""
     members = _members(labels, rng)
     # With two classes or more, one sample of each is enough for a client.
     least = MINIMUM_SAMPLES if each == 1 else 1
@@ -198,7 +196,7 @@ def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.ran
         "ask for fewer clients or fewer classes.",
     )
     holds = _draw_holders(_spread(capacity, clients * each, rng), clients, each, rng)
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    parts: list[list[IndexArray]] = [[] for _ in range(clients)]
     for member, column in zip(members, holds.T, strict=True):
         holders = rng.permutation(np.flatnonzero(column))
         if len(holders):
@@ -208,7 +206,7 @@ def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.ran
 
 
 def _spread(capacity: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
-    """How many clients hold each class: as even as the capacities allow, `total` altogether."""
+    """Count the clients that hold each class: as evenly as the capacities allow, `total` altogether."""
     level = 0
     while np.minimum(capacity, level + 1).sum() <= total and level < capacity.max():
         level += 1
@@ -218,8 +216,8 @@ def _spread(capacity: np.ndarray, total: int, rng: np.random.Generator) -> np.nd
     return holders
 
 
-def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A random bool table [clients, classes] with `each` classes in every row and `holders` clients in every column.
+def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> BoolArray:
+    """Draw a bool table [clients, classes] with `each` classes per row and `holders` clients per column.
 
     Clients choose in turn, classes weighted by the places they have left. A class with as many places as there are
     clients left must be taken; there are never more than `each` of those, so the last client can always be served.
@@ -236,8 +234,8 @@ def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.G
     return table
 
 
-def _natural(labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: np.random.Generator) -> list[Indices]:
-    """Each client is one writer, drawn among those with enough samples."""
+def _natural(labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: np.random.Generator) -> list[IndexArray]:
+    """Give each client the samples of one writer, drawn among those with enough of them."""
     if groups is None:
         raise InputError("partition is 'natural', but this dataset does not say who wrote which sample.")
     groups = np.asarray(groups)

@@ -1,7 +1,8 @@
-"""Proxy and target: two fixed parts of a dataset that share no sample, so that what is learned on one spares the other.
+"""Proxy and target: two fixed halves of a dataset that share no sample.
 
-A controller is trained and tuned on the proxies' runs and deployed on the targets'. The parts depend on the dataset
-alone, not on a run's seed or partition: no client of any proxy run holds a sample of any target run.
+Controllers are trained and tuned on runs of the proxy half and deployed on runs of the target half, which so loses no
+privacy to tuning. The halves depend on the dataset alone, not on a run's seed or partition: no client of any proxy
+run holds a sample of any target run.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fl_core.base.arrays import IndexArray
 from fl_core.base.streams import numpy_generator
 
 POPULATIONS: Mapping[str, str] = MappingProxyType(
@@ -28,12 +29,12 @@ _SEED = 0
 
 
 def share_samples(one: str, other: str) -> bool:
-    """Whether two populations have samples in common: all have, except proxy and target."""
+    """Return True if two populations have samples in common: all have, except proxy and target."""
     return {one, other} != {"proxy", "target"}
 
 
-def population_members(labels: np.ndarray, population: str) -> NDArray[np.int64]:
-    """Which samples belong to a population; every class gives each half its share, rounded up or down.
+def population_members(labels: np.ndarray, population: str) -> IndexArray:
+    """Select a population's samples; every class gives each half its share, rounded up or down.
 
     Args:
         labels: integer [n].
@@ -45,8 +46,8 @@ def population_members(labels: np.ndarray, population: str) -> NDArray[np.int64]
     return np.sort(_every_other(labels, population))
 
 
-def population_groups(groups: np.ndarray, population: str) -> NDArray[np.int64]:
-    """Which natural clients belong to a population; each half gets as many, and the large ones as evenly as the small.
+def population_groups(groups: np.ndarray, population: str) -> IndexArray:
+    """Select a population's natural clients; both halves get as many, the large ones as evenly as the small.
 
     Args:
         groups: integer [n], the natural client of each sample.
@@ -59,7 +60,10 @@ def population_groups(groups: np.ndarray, population: str) -> NDArray[np.int64]:
     return np.sort(names[_every_other(sizes, population)])
 
 
-def _every_other(kinds: np.ndarray, population: str) -> NDArray[np.int64]:
-    """Positions of a population's members, when all stand in a row, sorted by kind and shuffled within each."""
+def _every_other(kinds: np.ndarray, population: str) -> IndexArray:
+    """Select a population's positions: all stand in a row, sorted by kind and shuffled within each.
+
+    The proxy takes every other one from the first on, the target the rest, so that each kind is halved.
+    """
     row = np.lexsort((numpy_generator(_SEED, "population").random(len(kinds)), kinds))
     return {"all": row, "proxy": row[::2], "target": row[1::2]}[population]

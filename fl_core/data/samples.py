@@ -1,4 +1,4 @@
-"""What a loader hands over, and the one sentence it hands over instead when a file is damaged."""
+"""The samples that loaders return, their checks, and the one-sentence error for a damaged file."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Samples:
 
 
 class NotObtained(Exception):
-    """The dataset's files are not there and could not be fetched; the message is the reason, without a full stop."""
+    """A dataset's files are absent and could not be fetched; the message is the reason, without a full stop."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, for quoting inside a sentence."""
+    """Return the first line of an error's message, shortened for quoting inside a sentence."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".:")[:160] if lines else type(error).__name__
 
 
 def unusable(path: Path, reason: str) -> InputError:
-    """The error for a file or folder that is there but is damaged, or cannot be read."""
+    """Build the error for a file or folder that exists but is damaged or unreadable."""
     return InputError(f"The file '{path}' cannot be used ({reason}); put a whole one in its place.")
 
 
@@ -62,7 +62,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def checked(images: Tensor, labels: Tensor, classes: int, path: Path) -> tuple[Tensor, Tensor]:
-    """Images and labels as they came in, once they are known to be what `Samples` promises.
+    """Return images (contiguous) and labels after checking that they are what `Samples` promises.
 
     Raises:
         InputError: naming `path`, if they are empty, differ in length, or a label is out of range.
@@ -78,7 +78,7 @@ def checked(images: Tensor, labels: Tensor, classes: int, path: Path) -> tuple[T
 
 
 def stratified_split(images: np.ndarray, labels: np.ndarray) -> Samples:
-    """A fixed split, 20 % of every class for testing, of a dataset that comes without one.
+    """Split a dataset that comes without a test set: a fixed 20 % of every class is for testing.
 
     Args:
         images: uint8 [n, height, width].

@@ -1,4 +1,4 @@
-"""The files of a torchvision dataset under a root: are they there, and if not, fetch them whole or not at all."""
+"""Files of a torchvision dataset under a root: found, or fetched whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ SOCKET_TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class TorchvisionFiles:
-    """Which files a torchvision dataset class reads under its root, and how it gets them."""
+    """The files that a torchvision dataset class reads under its root, and the call that downloads them."""
 
     needed: tuple[str, ...]
     """Paths under the root; each may also lie there gzipped (`.gz`)."""
     download: Callable[[str], object]
-    """Has torchvision fetch, verify and unpack everything into the given root."""
+    """Makes torchvision fetch, verify and unpack everything into the given root."""
     archives: tuple[str, ...] = ()
-    """Paths under the root of what torchvision downloads and unpacks; used from there when the user put them there."""
+    """Archives that torchvision downloads and unpacks, under the root; one that the user put there is used."""
     archive_md5s: Callable[[], list[str]] = list
     """Their published checksums."""
 
     def find(self, root: Path, path: str) -> Path | None:
-        """The file itself or its gzipped form, or None."""
+        """Find a file, plain or gzipped; None where it is missing."""
         plain = root / path
         gzipped = plain.with_name(plain.name + ".gz")
         return next((file for file in (plain, gzipped) if file.is_file()), None)
 
     def complete(self, root: Path) -> bool:
-        """Whether every needed file is there (its content is not looked at)."""
+        """Return True if every needed file exists; none is opened."""
         return all(self.find(root, path) for path in self.needed)
 
     def present(self, root: Path) -> bool:
-        """Whether no download is needed."""
+        """Return True if no download is needed: the files, or the archives with them, are in the root."""
         return self.complete(root) or (bool(self.archives) and all((root / path).is_file() for path in self.archives))
 
     def obtain(self, root: Path) -> None:
-        """Make the files complete: from the archives that lie in the root, else by downloading.
+        """Complete the files: from archives in the root, else by downloading.
 
         Everything is fetched into a folder of its own inside the root and moved out once torchvision has verified
         it, so an interrupted download leaves nothing that a later call takes for the dataset.
@@ -80,7 +80,7 @@ class TorchvisionFiles:
             raise NotObtained(f"that folder cannot be written to ({error.strerror or error})") from error
 
     def _link_archives(self, root: Path, staging: Path) -> None:
-        """Let torchvision find the verified archives of the root, so that it need not download them."""
+        """Link the root's verified archives into the staging folder, so that torchvision does not download them."""
         from torchvision.datasets.utils import check_integrity
 
         for path, md5 in zip(self.archives, self.archive_md5s(), strict=True):
@@ -104,7 +104,7 @@ def _move_files(staging: Path, root: Path) -> None:
 
 @contextmanager
 def _short_socket_timeout() -> Iterator[None]:
-    """torchvision passes no timeout to urllib, so the process-wide default is lowered during the download."""
+    """Lower the process-wide socket timeout for the download, because torchvision passes none to urllib."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SOCKET_TIMEOUT)
     try:

@@ -1,4 +1,8 @@
-"""Layers that PyTorch has, in a form that is faster where a federation needs it."""
+"""Layers of PyTorch in forms that are faster where a federation needs them.
+
+Every form shares the parameters of the layer it stands for, so that models, clips and saved weights never see which
+one computes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 ROW_SIZE = 16384
-"""Largest matrix of a convolution by rows; above, its zeros cost more than its shape gains."""
+"""Largest matrix of a `RowConvolution`, in floats; above, its zeros cost more than its shape gains."""
 
 _POOL: tuple[list[int], list[int], list[int], list[int], bool] = ([2, 2], [2, 2], [0, 0], [1, 1], False)
 """Kernel, stride, padding, dilation and ceil mode of 2x2 max-pooling."""
@@ -39,7 +43,7 @@ class ChannelsLastMaxPool(nn.Module):
     """`torch.nn.MaxPool2d(2)` through the channels-last layout, in which PyTorch's CPU kernel is six times faster."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[batch, channels, height, width]` to `[batch, channels, height // 2, width // 2]`, contiguous both."""
+        """Map `[batch, channels, height, width]` to `[batch, channels, height // 2, width // 2]`, contiguous both."""
         pooled: Tensor = _ChannelsLastMaxPool.apply(images)
         return pooled
 
@@ -55,7 +59,7 @@ class RowConvolution(nn.Module):
     placement: Tensor
 
     def __init__(self, convolution: nn.Conv2d, width: int):
-        """Share the parameters of a convolution with stride 1, for images of some width."""
+        """Share the parameters of a convolution with stride 1, for images of one width."""
         super().__init__()
         assert convolution.bias is not None
         self.weight, self.bias = convolution.weight, convolution.bias
@@ -66,9 +70,10 @@ class RowConvolution(nn.Module):
         self.register_buffer("placement", (ways == torch.arange(self._kernel)).float(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[batch, channels, height, width]` to the same of the outputs, channels-last in memory."""
+        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, channels-last in memory."""
         kernel, (inputs, outputs, _) = self._kernel, self.placement.shape
         kernels = self.weight.permute(3, 2, 1, 0)
+        # The kernels are laid into the row matrix by a product with a constant, which autograd and vmap both know.
         placed = self.placement.flatten(0, 1) @ kernels.flatten(1)
         matrix = placed.view(inputs, outputs, *kernels.shape[1:]).permute(2, 0, 3, 1, 4)
         rows = functional.pad(images.permute(0, 2, 3, 1).flatten(2), (0, 0, self._margin, self._margin))
@@ -81,8 +86,8 @@ class RowConvolution(nn.Module):
 class WindowConvolution(nn.Module):
     """A convolution as the matrix product of all windows with the kernels.
 
-    For one input channel, its weight gradient is several times cheaper than PyTorch's. That by its input is not: it is
-    meant for a network's first layer, where nobody asks for it.
+    For one input channel, its weight gradient is several times cheaper than PyTorch's. The gradient by its input is
+    not: it is meant for a network's first layer, whose input needs none.
     """
 
     bias: Tensor
@@ -95,7 +100,7 @@ class WindowConvolution(nn.Module):
         self._kernel, self._margin = convolution.kernel_size[0], int(convolution.padding[0])
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[batch, channels, height, width]` to the same of the outputs, channels-last in memory."""
+        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, channels-last in memory."""
         kernel, margin = self._kernel, self._margin
         padded = functional.pad(images.permute(0, 2, 3, 1), (0, 0, margin, margin, margin, margin))
         windows = padded.unfold(1, kernel, 1).unfold(2, kernel, 1).permute(0, 1, 2, 4, 5, 3)
@@ -106,23 +111,25 @@ class WindowConvolution(nn.Module):
 
 @dataclass(frozen=True)
 class _Windows:
-    """Where the windows of a convolution lie: square kernels, the same stride and margin in both directions."""
+    """Geometry of a convolution's windows: square kernels, one stride and one margin for both directions."""
 
     kernel: int
     stride: int
     margin: int
 
     def cut(self, images: Tensor) -> Tensor:
-        """All windows `[..., kernel, kernel, rows, columns, batch]` of images `[..., height, width, batch]`."""
+        """Cut images `[..., height, width, batch]` into windows `[..., kernel, kernel, rows, columns, batch]`."""
         padded = functional.pad(images, (0, 0) + 4 * (self.margin,)) if self.margin else images
+        # Strided views first, one copy at the end: it moves whole runs of the batch, which is the innermost dimension.
         windows = padded.unfold(-3, self.kernel, self.stride).unfold(-3, self.kernel, self.stride)
         return windows.movedim((-2, -1), (-5, -4)).contiguous()
 
     def add_up(self, windows: Tensor, height: int, width: int) -> Tensor:
-        """The transpose of `cut`: each pixel becomes the sum of its places in the windows."""
+        """Transpose `cut`: sum into each pixel all its places in the windows."""
         rows, columns, batch = windows.shape[-3:]
         images = windows.new_zeros(*windows.shape[:-5], height + 2 * self.margin, width + 2 * self.margin, batch)
         down, across = self.stride * (rows - 1) + 1, self.stride * (columns - 1) + 1
+        # Windows that share their place in the kernel do not overlap, so kernel² strided additions do for all of them.
         for i in range(self.kernel):
             for j in range(self.kernel):
                 place = images[..., i : i + down : self.stride, j : j + across : self.stride, :]
@@ -131,7 +138,7 @@ class _Windows:
 
 
 class _Cut(torch.autograd.Function):
-    """`_Windows.cut`, whose derivative is several times faster as `add_up` than by PyTorch's rules for views."""
+    """Autograd function of `_Windows.cut`; its derivative `add_up` is several times faster than the rules for views."""
 
     @staticmethod
     def forward(images: Tensor, where: _Windows) -> Tensor:
@@ -151,7 +158,7 @@ class _Cut(torch.autograd.Function):
 
 
 class _AddUp(torch.autograd.Function):
-    """`_Windows.add_up`."""
+    """Autograd function of `_Windows.add_up`, for derivatives of `_Cut`."""
 
     @staticmethod
     def forward(windows: Tensor, where: _Windows, height: int, width: int) -> Tensor:
@@ -187,14 +194,14 @@ class BatchLastConvolution(nn.Module):
         self._where = _Windows(convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0]))
 
     def forward(self, images: Tensor) -> Tensor:
-        """`[batch, channels, height, width]` to the same of the outputs, batch-last in memory."""
+        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, batch-last in memory."""
         windows = _Cut.apply(images.permute(1, 2, 3, 0), self._where)
         result = torch.addmm(self.bias.unsqueeze(-1), self.weight.flatten(1), windows.flatten(3).flatten(0, 2))
         return result.view(-1, *windows.shape[-3:]).permute(3, 0, 1, 2)
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
-    """Whether a layer is a convolution that the layers above can do, up to its stride."""
+    """Return True for a convolution that the layers above can compute, up to its stride."""
     return (
         isinstance(module, nn.Conv2d)
         and module.bias is not None
@@ -207,11 +214,12 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def _on_cpu(module: nn.Module, width: int) -> nn.Module:
-    """The form of a layer that is fastest on a CPU for images of some width."""
+    """Pick the form of a layer that is fastest on a CPU for images of one width."""
     if not _is_plain(module):
         return module
     if module.stride[0] > 1:
         return BatchLastConvolution(module)
+    # Small images make row matrices that are worth their zeros; a single input channel marks the first layer.
     if width <= 8 and module.weight[..., 0].numel() * width**2 <= ROW_SIZE:
         return RowConvolution(module, width)
     if module.in_channels == 1 and module.out_channels % 8 == 0:
@@ -220,9 +228,9 @@ def _on_cpu(module: nn.Module, width: int) -> nn.Module:
 
 
 def for_cpu(network: nn.Sequential, shape: tuple[int, int, int]) -> nn.Sequential:
-    """The same network with convolutions in forms that are faster on CPUs for images of a shape.
+    """Rebuild a network with convolutions in forms that are faster on CPUs for images of a shape.
 
-    Its layers keep their names and share their parameters.
+    Layers keep their names and share their parameters.
     """
     parts = nn.Sequential()
     images = torch.zeros(1, *shape)
@@ -234,9 +242,9 @@ def for_cpu(network: nn.Sequential, shape: tuple[int, int, int]) -> nn.Sequentia
 
 
 def for_one_client(network: nn.Sequential) -> nn.Sequential:
-    """The same network, with layers that are faster on CPUs but cannot be mapped over stacked clients.
+    """Rebuild a network with layers that are faster on CPUs but cannot be mapped over stacked clients.
 
-    Its layers keep their names; those with parameters are shared.
+    Layers keep their names; those with parameters are shared.
     """
     parts = nn.Sequential()
     for name, module in network.named_children():
@@ -260,5 +268,5 @@ class Dense(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """`[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`."""
         return torch.addmm(self.bias, inputs, self.weight)

@@ -32,7 +32,7 @@ class Span:
 
     @property
     def slice(self) -> slice:
-        """The stretch as a slice."""
+        """The stretch as a slice of the vector."""
         return slice(self.start, self.stop)
 
 
@@ -76,16 +76,16 @@ class Model:
 
     @property
     def head(self) -> Span:
-        """The last layer."""
+        """Span of the last layer."""
         return self.layers[-1]
 
     @property
     def body(self) -> Span:
-        """Everything before the head."""
+        """Span of everything before the head."""
         return Span("body", 0, self.head.start)
 
     def span(self, part: str) -> Span:
-        """The stretch of `all`, `head`, `body` or `none` of the parameters."""
+        """Return the span of a part: `all`, `head`, `body` or `none` of the parameters."""
         spans = {
             "all": Span("all", 0, self.size),
             "head": self.head,
@@ -96,7 +96,7 @@ class Model:
         return spans[part]
 
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
-        """Parameters `[size]` drawn by the layers' own initialisation from the run's init stream."""
+        """Draw parameters `[size]` by the layers' own initialisation, from the run's stream `init`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(seed, "init"))
             module = self._build()
@@ -104,11 +104,11 @@ class Model:
         return flat.to(device)
 
     def make_module(self) -> nn.Sequential:
-        """A new module of this architecture, with parameters of its own."""
+        """Build a new module of this architecture, with parameters of its own."""
         return self._build()
 
     def unflatten(self, flat: Tensor, channels_last: bool = False) -> dict[str, Tensor]:
-        """Views of a `[size]` vector as the module's named parameters."""
+        """View a `[size]` vector as the module's named parameters."""
         values = {}
         sizes = [shape.numel() for shape in self._shapes.values()]
         for (name, shape), piece in zip(self._shapes.items(), flat.split(sizes), strict=True):
@@ -119,23 +119,28 @@ class Model:
         return values
 
     def logits(self, flat: Tensor, images: Tensor) -> Tensor:
-        """Logits `[batch, classes]` of float images `[batch, channels, height, width]` under parameters `[size]`."""
+        """Compute logits `[batch, classes]` under parameters `[size]`.
+
+        Args:
+            flat: parameters `[size]`.
+            images: floats `[batch, channels, height, width]`.
+        """
         network = self._on_cpu if images.device.type == "cpu" else self._module
         outputs: Tensor = functional_call(network, self.unflatten(flat), (images,))
         return outputs
 
     @property
     def parametric_layers(self) -> list[nn.Module]:
-        """The plain modules behind `layers`."""
+        """Plain modules behind `layers`, in order."""
         return [self._module.get_submodule(layer.name) for layer in self.layers]
 
     @property
     def largest_layer(self) -> int:
-        """Parameters of the largest layer."""
+        """Number of parameters of the largest layer."""
         return max(layer.stop - layer.start for layer in self.layers)
 
     def output_shapes(self, batch: int) -> list[torch.Size]:
-        """Shapes of what each of `layers` puts out for a batch of images."""
+        """Compute the shapes of the outputs of `layers` for a batch of images."""
         shapes: dict[str, torch.Size] = {}
         hooks = {
             layer.name: lambda _, __, output, name=layer.name: shapes.update({name: output.shape})
@@ -146,7 +151,9 @@ class Model:
         return [shapes[layer.name] for layer in self.layers]
 
     def tapped_logits(self, flat: Tensor, images: Tensor, added: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Logits where something is added to each layer's output, and each layer's inputs.
+        """Compute logits with a tensor added to each layer's output, and return each layer's inputs too.
+
+        Gradients by the added tensors are those by the layers' outputs, which is how per-sample gradients are taken.
 
         Args:
             flat: parameters `[size]`.
@@ -169,7 +176,7 @@ class Model:
         return logits, [inputs[layer.name] for layer in self.layers]
 
     def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
-        """The same by layers and layouts that are faster on a CPU, but cannot be mapped over stacked clients."""
+        """Compute `logits` by layers and layouts that are faster on a CPU but cannot be mapped over stacked clients."""
         if images.device.type != "cpu":
             return self.logits(flat, images)
         outputs: Tensor
@@ -183,7 +190,7 @@ class Model:
 
 @contextmanager
 def _hooked(module: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Forward hooks on submodules by name, for as long as it lasts."""
+    """Attach forward hooks to submodules by name while the context lasts."""
     handles = [module.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
     try:
         yield
@@ -193,7 +200,7 @@ def _hooked(module: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Itera
 
 
 def _count_activations(module: nn.Module, shape: Shape) -> int:
-    """Floats that the leaf modules produce for one sample."""
+    """Count the floats that the leaf modules produce for one sample."""
     total = 0
 
     def count(_: nn.Module, __: object, output: Tensor) -> None:
@@ -210,7 +217,7 @@ def _count_activations(module: nn.Module, shape: Shape) -> int:
 
 
 def build_model(name: str, shape: Shape, classes: int) -> Model:
-    """The catalogue's model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution.
+    """Build the catalogue's model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution.
 
     Raises:
         InputError: the name is unknown, the model has no place for a GroupNorm, or the images are too small for it.

@@ -1,4 +1,4 @@
-"""The networks of the catalogue. Adding one is a builder and a line of `MODELS`."""
+"""The networks of the catalogue; to add one, write a builder and add a line to `MODELS`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_NORM_SUFFIX = "-groupnorm"
 
 
 def _is_small(shape: Shape) -> bool:
-    """Thumbnails (the 8x8 digits) get narrower layers."""
+    """Return True for thumbnails (the 8x8 digits), which get narrower layers."""
     return max(shape[1:]) <= 16
 
 
@@ -39,7 +39,7 @@ def _mlp(shape: Shape, classes: int, hidden: int = 32) -> nn.Sequential:
 def _convolutions(
     shape: Shape, widths: list[int], kernel: int, hidden: list[int], classes: int, per_stage: int = 1
 ) -> nn.Sequential:
-    """Same-padded convolutions with ReLU, a 2x2 max-pooling after each `per_stage`, then fully connected layers."""
+    """Build same-padded convolutions with ReLU, 2x2 max-pooling after each `per_stage`, then fully connected layers."""
     channels, height, width = shape
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     for index, outputs in enumerate(widths, start=1):
@@ -154,7 +154,7 @@ class _SampleAndPad(nn.Module):
 
 
 def _residual(shape: Shape, widths: list[int], blocks: int, projects: bool, classes: int) -> nn.Sequential:
-    """A 3x3 convolution, stages of residual blocks (each after the first halves the sides), mean and head."""
+    """Build a 3x3 convolution, stages of residual blocks (each after the first halves the sides), mean and head."""
     parts: OrderedDict[str, nn.Module] = OrderedDict(
         conv=nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False), norm=_group_norm(widths[0]), relu=nn.ReLU()
     )
@@ -181,7 +181,10 @@ def _group_norm(channels: int) -> nn.GroupNorm:
 
 
 def with_group_norm(network: nn.Sequential) -> nn.Sequential:
-    """The same network with a GroupNorm after every convolution (batch statistics would be private)."""
+    """Insert a GroupNorm after every convolution of a network.
+
+    Batch normalisation would mix the samples of a client and make its statistics private outputs.
+    """
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     for name, module in network.named_children():
         parts[name] = module
@@ -192,12 +195,12 @@ def with_group_norm(network: nn.Sequential) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A line of the catalogue.
+    """A network of the catalogue.
 
     Attributes:
-        build: the network for a shape of images and a number of classes.
-        summary: what it is, in a line.
-        unfit_for_norm: why there is no `-groupnorm` of it, where there is none.
+        build: makes the network for a shape of images and a number of classes.
+        summary: description in one line.
+        unfit_for_norm: reason why there is no `-groupnorm` variant, empty where there is one.
     """
 
     build: Builder

@@ -1,7 +1,7 @@
-"""Who runs the local training: all clients stacked in one tensor program, or one after the other.
+"""Executors of local training: all clients stacked in one tensor program, or one after the other.
 
-Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most of
-autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
+Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most
+of autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
 runs) and wins where a client's step is too small to fill the processor; `sequential` uses the layouts and kernels
 that convolutions of one client like, and wins on larger ones. They agree to float tolerance.
 """
@@ -26,7 +26,9 @@ from fl_core.training.programs import Program, find_program, stretch
 
 EXECUTORS = ("auto", "vectorized", "sequential")
 DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
+"""Bytes for stacked clients, by type of device."""
 EVALUATION_BATCH = 500
+"""Most images of a model that are tested at a time."""
 FLOAT_IMAGES = 32 * 2**20
 """Bytes up to which an image set is kept as floats, which saves the conversion of every minibatch."""
 _TIMING_REPEATS = 3
@@ -37,15 +39,16 @@ class LocalWork:
     """Local training of n clients, each row one client of one run.
 
     Attributes:
-        parameters: the vector where each starts `[n, size]`, longer than the model where the method adds coordinates.
-        phases: what they do.
+        parameters: vectors that training starts from `[n, size]`, longer than the model where the method adds
+            coordinates.
+        phases: phases of local training, in order.
         batches: per phase, indices into the training images `[n, steps, batch]`.
-        active: per phase, whether a client still works at a step `[n, steps]` (bool), or None where all do.
+        active: per phase, True while a client still works at a step `[n, steps]`; None where all do.
         context: tensors of each client `[n, ...]` for its loss.
         learning_rate: `[n]`.
         optimizer: settings of the local optimizer.
-        rows_vary: whether n changes from round to round, so that programs should be shared between near sizes.
-        view: how a vector becomes the model's parameters; None where it is them.
+        rows_vary: True where n changes from round to round, so that programs are shared between near sizes.
+        view: maps a vector to the model's parameters; None where the vector is them.
     """
 
     parameters: Tensor
@@ -60,7 +63,7 @@ class LocalWork:
 
 
 class Images:
-    """A labelled image set on its device, uint8 until a minibatch is read; a small one on a CPU is floats at once."""
+    """A labelled image set on its device, uint8 until a minibatch is read; a small set on a CPU is kept as floats."""
 
     def __init__(self, images: Tensor, labels: Tensor, scale: float):
         self._shape = images.shape[1:]
@@ -76,11 +79,11 @@ class Images:
         return len(self._labels)
 
     def labels(self, index: Tensor) -> Tensor:
-        """Labels at positions of any shape."""
+        """Gather labels at positions of any shape."""
         return self._labels[index]
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
+        """Gather float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
         flat = index.flatten()
         images = self._floats(self._images.index_select(0, flat))
         return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)
@@ -90,8 +93,8 @@ class Executor:
     """Runs local training and evaluation of a model, by one of `EXECUTORS`.
 
     Attributes:
-        kind: `vectorized` or `sequential`; `auto` until the first training has measured both.
-        choice: how the training is run, and where `auto` measured it, with the measurement.
+        kind: `vectorized` or `sequential`; `auto` until the first training has timed both.
+        choice: the kind in words, with the timings where `auto` chose it.
     """
 
     def __init__(self, model: Model, kind: str = "auto", memory_limit: int = 0):
@@ -109,13 +112,13 @@ class Executor:
         self.choice = "not run yet" if kind == "auto" else f"{kind} (as asked)"
 
     def resume_as(self, kind: str) -> None:
-        """Run as an earlier process did, where this one would measure anew."""
+        """Take over the kind that an earlier process chose, where this one would time both anew."""
         if self.kind == "auto" and kind != "auto":
             require_name("executor of the saved run", kind, EXECUTORS)
             self.kind, self.choice = kind, f"{kind} (as the saved run)"
 
     def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
-        """Run the phases.
+        """Train all clients through their phases.
 
         Returns:
             The trained parameters `[n, size]` and each client's mean training loss `[n]`.
@@ -131,12 +134,12 @@ class Executor:
         return _by_chunks(self._model, work, images, chunk_size(self._model, work, limit))
 
     def score(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
-        """How n models do on images.
+        """Test n models on images.
 
         Args:
             parameters: `[n, size]`.
             index: positions of each model's images `[n, length]`, or `[1, length]` where all share them.
-            images: where the positions point.
+            images: image set that the positions index.
 
         Returns:
             Hits (1 where the prediction is right) and cross-entropies, `[n, length]` each.
@@ -150,12 +153,12 @@ class Executor:
         return torch.cat(hits, dim=1), torch.cat(losses, dim=1)
 
     def memory_limit(self, device: torch.device) -> int:
-        """Bytes that stacked clients may take on a device, about."""
+        """Return the bytes that stacked clients may take on a device, about."""
         return self._memory_limit or DEFAULT_MEMORY_LIMIT[device.type]
 
     @torch.no_grad()
     def _score_rows(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
-        """Hits and losses `[n, length]`, one model at a time."""
+        """Compute hits and losses `[n, length]`, one model at a time."""
         shared = images.read(index[0]) if len(index) == 1 else None
         scores = []
         for row, model in enumerate(parameters):
@@ -167,7 +170,7 @@ class Executor:
 
     @torch.no_grad()
     def _score_stacked(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
-        """Hits and losses `[n, length]`, stacked models in chunks that fit the memory limit."""
+        """Compute hits and losses `[n, length]` of stacked models, in chunks that fit the memory limit."""
         limit = self.memory_limit(parameters.device)
         per_model = 4 * (self._model.size + index.shape[1] * self._model.activations)
         chunk = max(1, limit // per_model)
@@ -191,7 +194,7 @@ def _hits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
-    """Rows that are stacked at a time: as many as the limit holds, in chunks of equal size.
+    """Compute how many rows to stack at a time: as many as the limit holds, in chunks of equal size.
 
     A row needs its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
     """
@@ -199,13 +202,13 @@ def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
     batch = max(batches.shape[2] for batches in work.batches)
     per_row = 4 * (6 * model.size + 3 * batch * model.activations)
     most = max(1, memory_limit // per_row)
-    if work.rows_vary:
+    if work.rows_vary:  # a program is traced per shape: near sizes are padded up to one that exists already
         return min(most, _round_up(count))
     return -(-count // -(-count // most))
 
 
 def _round_up(count: int) -> int:
-    """The next of four sizes per octave, so that cohorts of varying size share a few programs."""
+    """Round up to one of four sizes per octave, so that cohorts of varying size share a few programs."""
     grain = max(1, 1 << max(0, count.bit_length() - 3))
     return -(-count // grain) * grain
 
@@ -226,7 +229,7 @@ def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tupl
 
 
 def _take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
-    """The work of some rows."""
+    """Select the work of some rows."""
     return LocalWork(
         parameters=work.parameters[rows],
         phases=work.phases,
@@ -241,7 +244,7 @@ def _take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
 
 @torch.no_grad()
 def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
-    """The local training itself, for rows that fit into memory together."""
+    """Train rows that fit into memory together."""
     parameters = work.parameters.clone()  # updated in place from here on
     rate = work.learning_rate.unsqueeze(-1)
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
@@ -257,8 +260,9 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
             if taught is not None:
                 context["teacher_logits"] = taught[:, step]
             works = None if active is None else active[:, step]
-            if not programs:
+            if not programs:  # the shapes are known from the first minibatch on, and stay
                 sample = (parameters, inputs, labels, context)
+                # SGD takes one operation per piece; Adam's ten or so would be repeated for each.
                 apart = work.optimizer.name == "sgd"
                 programs = [find_program(model, work.view, update, *sample, apart) for update in phase.updates]
                 masks = [
@@ -279,7 +283,7 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
 
 
 def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:
-    """Logits of the clients' teachers on all minibatches of a phase `[n, steps, batch, classes]`; None without any.
+    """Compute the teachers' logits on all minibatches of a phase `[n, steps, batch, classes]`; None without a teacher.
 
     A teacher does not change during training, so its logits are taken at once, which costs half of as many steps.
     """
@@ -298,7 +302,7 @@ def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Ima
 
 
 def _step_mask(update: Update, span: slice, context: Context) -> Tensor | None:
-    """1 on the coordinates of the stretch that an update moves `[n, stretch]`; None for all."""
+    """Build the mask `[n, stretch]` of the coordinates that an update moves; None for all of the stretch."""
     if not update.only:
         return None
     personal = context["personal"][:, span]
@@ -306,7 +310,7 @@ def _step_mask(update: Update, span: slice, context: Context) -> Tensor | None:
 
 
 def _clamp_(parameters: Tensor, context: Context) -> None:
-    """Pull every coordinate back to within the radius around the start."""
+    """Clamp every coordinate, in place, to within the radius around the start."""
     start, radius = context["start"], context["radius"].unsqueeze(-1)
     torch.minimum(torch.maximum(parameters, start - radius, out=parameters), start + radius, out=parameters)
 
@@ -336,7 +340,7 @@ def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -
 
 
 def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:
-    """The fastest of a few single steps of `size` stacked rows, after one that traces the program."""
+    """Time single steps of `size` stacked rows and return the fastest, after one that traces the program."""
     rows = torch.arange(size, device=work.parameters.device).clamp_max(len(work.parameters) - 1)
     sample = _take(work, rows)
     one_step = LocalWork(

@@ -1,4 +1,4 @@
-"""What clients measure about their models: Fisher information, and the risk that an update gives samples away."""
+"""Measures that clients take of their models: Fisher information, and the risk that an update reveals samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fl_core.recipes.objective import cross_entropy
 from fl_core.training.executors import Images
 
 FISHER_BATCH = 64
-"""Most samples whose gradients are taken at a time."""
+"""Most samples of a client whose gradients are taken at a time."""
 
 _programs: dict[tuple[object, ...], Callable[..., Tensor]] = {}
 
@@ -26,7 +26,7 @@ _programs: dict[tuple[object, ...], Callable[..., Tensor]] = {}
 def fisher_information(
     model: Model, parameters: Tensor, index: Tensor, counts: Tensor, images: Images, memory_limit: int
 ) -> Tensor:
-    """Diagonal of the empirical Fisher information: the mean over samples of the squared gradient of log p(y|x).
+    """Estimate the diagonal of the empirical Fisher information: mean over samples of (∂ log p(y|x)/∂θ)².
 
     Per sample, not of a batch's mean gradient (FedDPA eq. 4, ADP-PFL eq. 13).
 
@@ -34,8 +34,8 @@ def fisher_information(
         model: the network.
         parameters: models `[rows, size]`.
         index: positions of each client's samples `[rows, longest]`.
-        counts: how many of them count `[rows]`.
-        images: where the positions point.
+        counts: number of valid entries in each row of `index` `[rows]`.
+        images: image set that the positions index.
         memory_limit: bytes that the gradients of a stack may take, about.
 
     Returns:
@@ -61,7 +61,7 @@ def fisher_information(
 
 
 def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
-    """Σ_s counted_s·(∂ log p(y_s|x_s)/∂θ)² of each client `[rows, size]`, by a traced program."""
+    """Compute Σ_s counted_s·(∂ log p(y_s|x_s)/∂θ)² of each client `[rows, size]` by a traced program."""
     network = (model.name, model.shape, model.classes)
     key = (network, images.shape, parameters.device, torch.get_num_threads())
     if key not in _programs:
@@ -72,19 +72,22 @@ def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Te
 
 
 def _squares_by_layer(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
-    """One pass forward and back gives every layer's inputs and output gradients of all samples.
+    """Compute the sums of squared per-sample gradients `[rows, size]`, layer by layer.
 
-    A sample's gradient by a layer's parameters follows from these two alone, so no gradient by a parameter is taken.
+    One pass forward and back gives every layer's inputs and output gradients for all samples; a sample's gradient by a
+    layer's parameters follows from these two alone, so no gradient by a parameter is taken.
     """
     shapes = model.output_shapes(images.shape[1])
     nudges = [torch.zeros(len(parameters), *shape, device=images.device) for shape in shapes]
 
     def loss(vector: Tensor, own: Tensor, truth: Tensor, added: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         logits, inputs = model.tapped_logits(vector, own, added)
+        # The mean times the count: a sample's own gradient must not depend on how many others share the batch.
         return cross_entropy(logits, truth) * len(truth), inputs
 
     with torch.enable_grad():
         leaves = [nudge.requires_grad_() for nudge in nudges]
+        # Samples of a batch do not mix in the network, so the gradient of the sum keeps theirs apart by position.
         losses, inputs = vmap(loss)(parameters.detach(), images, labels, leaves)
         gradients = torch.autograd.grad(losses.sum(), leaves)
     pieces = []
@@ -94,7 +97,7 @@ def _squares_by_layer(model: Model, parameters: Tensor, images: Tensor, labels: 
 
 
 def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted: Tensor) -> list[Tensor]:
-    """Summed squares of the gradients by weight and bias `[rows, size of each]`.
+    """Sum the squared gradients by weight and bias over the samples `[rows, size of each]`.
 
     Args:
         layer: a `Dense`, a convolution or a GroupNorm.
@@ -112,6 +115,7 @@ def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted:
         geometry = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
         windows = functional.unfold(entering.flatten(0, 1), *geometry)
         spread = leaving.flatten(0, 1).flatten(2)
+        # A kernel meets many windows of one sample: their products are summed before they are squared.
         by_sample = (spread @ windows.transpose(1, 2)).view(rows, samples, -1)
         found = [(counted.unsqueeze(1) @ by_sample.square()).squeeze(1)]
         if layer.bias is not None:
@@ -126,9 +130,9 @@ def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted:
 
 
 def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, probes: Tensor) -> Tensor:
-    """Frobenius norm of ∂/∂x[∂ℓ/∂θ] on a minibatch, each client's privacy risk (ADP-PFL eq. 7 and 8).
+    """Estimate the privacy risk of each client: the Frobenius norm of ∂/∂x[∂ℓ/∂θ] on a minibatch.
 
-    Estimated with random signs v: for g = ∇_x⟨∇_θ ℓ, v⟩ the mean of ‖g‖² is the squared norm.
+    ADP-PFL eq. 7 and 8, by random signs v: for g = ∇_x⟨∇_θ ℓ, v⟩ the mean of ‖g‖² is the squared norm (Hutchinson).
 
     Args:
         model: the network.

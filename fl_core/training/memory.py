@@ -1,4 +1,4 @@
-"""Memory that stays mapped between the many short-lived tensors of a round."""
+"""Setting of the C library that keeps memory mapped between the many short-lived tensors of a round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST_ON_HEAP = 1 << 25  # the most that glibc accepts
 
 @cache
 def keep_freed_memory() -> None:
-    """Ask the C library not to give memory back to the system at once; done once per process, on Linux with glibc.
+    """Ask the C library to keep freed memory; done once per process, on Linux with glibc.
 
     By default a tensor above some hundred kilobytes is mapped anew for each operation, and the page faults can take as
     long as the arithmetic. Up to 1 GiB of freed memory stays with the process instead.

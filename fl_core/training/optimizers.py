@@ -46,7 +46,7 @@ class Optimizer:
 
 
 class OptimizerState:
-    """The moving averages of one local phase, for parameters `[clients, size]` (or `[size]`)."""
+    """Moving averages of one local phase, for parameters `[clients, size]` (or `[size]`)."""
 
     def __init__(self, settings: Optimizer):
         self._settings = settings
@@ -55,7 +55,7 @@ class OptimizerState:
         self._second: Tensor | None = None
 
     def apply_(self, parameters: Tensor, gradient: Tensor, learning_rate: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Move parameters by one step, in place.
+        """Move the parameters by one step, in place.
 
         Args:
             parameters, gradient: `[clients, size]` or `[size]`.
@@ -76,6 +76,7 @@ class OptimizerState:
         elif settings.momentum:
             self._first = gradient if self._first is None else self._first * settings.momentum + gradient
             gradient = self._first
+        # The rate is a tensor, one per client: `addcmul_` is then the update of `torch.optim` without a temporary.
         return parameters.addcmul_(gradient, learning_rate, value=-1)
 
     def _adam_direction(self, gradient: Tensor) -> Tensor:
@@ -92,9 +93,9 @@ class OptimizerState:
 
 
 class PieceOptimizer:
-    """Moves a stretch of stacked vectors by a gradient that comes in pieces, each with moving averages of its own.
+    """Moves a stretch of stacked vectors by a gradient that comes in pieces, each with its own moving averages.
 
-    The rules above treat every coordinate by itself, so pieces change nothing.
+    SGD and Adam treat every coordinate by itself, so cutting the gradient changes nothing.
     """
 
     def __init__(self, settings: Optimizer, vectors: Tensor, spans: Sequence[slice], mask: Tensor | None = None):
@@ -102,8 +103,8 @@ class PieceOptimizer:
 
         Args:
             settings: of the optimizer.
-            vectors: what moves, in place `[clients, size]`.
-            spans: the stretch of the vectors that each piece is for, one behind the other.
+            vectors: moved in place `[clients, size]`.
+            spans: stretch of the vectors of each piece, adjacent and in order.
             mask: 1 on the coordinates that move `[clients, stretch]`; None for all.
         """
         first = spans[0].start
@@ -117,11 +118,12 @@ class PieceOptimizer:
         Args:
             gradient: in pieces `[clients, piece]`.
             learning_rate: `[clients, 1]`.
-            works: who moves `[clients]` (bool); None for all.
+            works: True for clients that move `[clients]`; None for all.
         """
         for place, state, mask, piece in zip(self._places, self._states, self._masks, gradient, strict=True):
             if works is None:
                 state.apply_(place, piece, learning_rate, mask)
             else:
+                # Momentum of clients that have stopped goes on, unread: they never start again within a phase.
                 moved = state.apply_(place.clone(), piece, learning_rate, mask)
                 place.copy_(torch.where(works.unsqueeze(-1), moved, place))

@@ -1,6 +1,6 @@
-"""Passes over traced programs that take out work and leave every result as it is, bit for bit.
+"""Passes that shorten traced programs and leave every result as it is, bit for bit.
 
-On small models each operation costs more by being called than by its arithmetic.
+On small models an operation costs more by being called than by its arithmetic, so taking calls out is what pays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAME_IF_SHAPE = (aten.view.default, aten._unsafe_view.default, aten.expand.defa
 
 
 def simplify(program: GraphModule) -> None:
-    """All passes, in place."""
+    """Run all passes over a program, in place."""
     for shorten in (_drop_idle, _cancel_splits, _fold_constants):
         shorten(program)
         program.graph.eliminate_dead_code()
@@ -31,31 +31,33 @@ def _calls(program: GraphModule) -> list[Node]:
 
 
 def _source(node: Node) -> Node | None:
-    """The node's first argument, where that is a tensor."""
+    """Return the node's first argument if it is a tensor, else None."""
     return node.args[0] if node.args and isinstance(node.args[0], Node) else None
 
 
 def _drop_idle(program: GraphModule) -> None:
-    """Take out operations that return what they are given."""
+    """Remove operations that return what they are given."""
     for node in _calls(program):
         source = _source(node)
         if source is None:
             continue
         before, after = source.meta.get("tensor_meta"), node.meta.get("tensor_meta")
         same_shape = before is not None and after is not None and before.shape == after.shape
+        # Multiplying by 1 is exact; the view and expand of a shape to itself is an alias.
         idle = node.target is aten.alias.default or (node.target is aten.mul.Scalar and node.args[1] == 1)
         if idle or (node.target in _SAME_IF_SHAPE and same_shape):
             node.replace_all_uses_with(source)
 
 
 def _cancel_splits(program: GraphModule) -> None:
-    """Take pieces from where they are put together, where they are taken apart again."""
+    """Replace the pieces of a split by those of the concatenation that it undoes."""
     for node in _calls(program):
         source = _source(node)
         if node.target is not aten.split_with_sizes.default or source is None:
             continue
         if source.target is not aten.cat.default or source.args[1:] != node.args[2:]:
             continue  # not along the same dimension
+        # The derivative of `Model.unflatten` joins the tensors' gradients, and `_in_pieces` cuts them again.
         pieces: Any = source.args[0]
         if [piece.meta["tensor_meta"].shape[-1] for piece in pieces] == node.args[1]:
             for taken in list(node.users):
@@ -64,9 +66,11 @@ def _cancel_splits(program: GraphModule) -> None:
 
 
 def _fold_constants(program: GraphModule) -> None:
-    """Compute once what depends on shapes alone: the way of the derivative from the sum of losses to each sample."""
+    """Compute once everything that depends on shapes alone, and store it in the program."""
     if any(node.target._schema.is_mutable for node in _calls(program) if isinstance(node.target, OpOverload)):
         return  # an operation in place could write into a constant
+    # Autograd starts from ones_like(sum of losses) and expands it back to each sample. None of that reads data, so all
+    # of it, down to the first product with a tensor of the program, becomes a buffer.
     known: dict[Node, Tensor] = {}
     for node in _calls(program):
         operation: Any = node.target
@@ -77,7 +81,7 @@ def _fold_constants(program: GraphModule) -> None:
             inputs: Any = map_arg((node.args, node.kwargs), known.__getitem__)
             known[node] = operation(*inputs[0], **inputs[1])
     for node, value in known.items():
-        if any(user not in known for user in node.users):
+        if any(user not in known for user in node.users):  # the others are read by constants only
             name = f"constant_{node.name}"
             program.register_buffer(name, value)
             with program.graph.inserting_before(node):
@@ -85,5 +89,5 @@ def _fold_constants(program: GraphModule) -> None:
 
 
 def _repeats(node: Node) -> bool:
-    """Whether an operation gives the same each time."""
+    """Return True if an operation gives the same result each time, as all do that draw no random numbers."""
     return torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ())

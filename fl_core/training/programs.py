@@ -1,4 +1,4 @@
-"""Gradients of a client's loss as traced tensor programs, one per shape, for one client or for stacked ones."""
+"""Gradients of clients' losses as traced tensor programs, one per shape, for one client or for stacked ones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Program:
     """A traced gradient.
 
     Attributes:
-        trace: from parameters, images, labels and entries of the context to the gradient's pieces and the losses.
-        names: those entries.
-        spans: the stretch of the vectors that each piece is for.
+        trace: maps parameters, images, labels and entries of the context to the gradient's pieces and the losses.
+        names: those entries of the context, in the order of the arguments.
+        spans: stretch of the vectors of each piece.
     """
 
     trace: Callable[..., tuple[Sequence[Tensor], Tensor]]
@@ -40,12 +40,12 @@ class Program:
     def run(
         self, parameters: Tensor, images: Tensor, labels: Tensor, context: Context
     ) -> tuple[Sequence[Tensor], Tensor]:
-        """The gradient in pieces `[n, piece]`, and the losses `[n]`."""
+        """Compute the gradient in pieces `[n, piece]` and the losses `[n]`."""
         return self.trace(parameters, images, labels, *(context[name] for name in self.names))
 
 
 def stretch(model: Model, update: Update, parameters: Tensor) -> slice:
-    """The stretch of the vectors that an update trains; `all` includes coordinates beyond the model."""
+    """Return the stretch of the vectors that an update trains; `all` includes coordinates beyond the model."""
     return slice(0, parameters.shape[-1]) if update.trains == "all" else model.span(update.trains).slice
 
 
@@ -62,12 +62,12 @@ def find_program(
     context: dict[str, Tensor],
     apart: bool = False,
 ) -> Program:
-    """The traced program of these shapes: gradients of the trained stretch and losses.
+    """Find the traced program of these shapes, or trace it.
 
     Args:
-        model, view, update: what is differentiated.
-        parameters, images, labels, context: as the program will be given them.
-        apart: whether the gradient may come in pieces, which saves putting those of the tensors together.
+        model, view, update: the loss that is differentiated.
+        parameters, images, labels, context: of the shapes that the program will be run on.
+        apart: True to allow the gradient in pieces, which saves putting those of the tensors together.
     """
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
     network = (model.name, model.shape, model.classes)
@@ -90,7 +90,7 @@ def find_program(
 
 
 def _widths(model: Model, update: Update, parameters: Tensor, apart: bool) -> tuple[int, ...]:
-    """The pieces of a gradient: one, or one per tensor where they are large enough to be worth a step of their own."""
+    """Choose the widths of a gradient's pieces: one in all, or one per tensor where tensors are large enough."""
     span = stretch(model, update, parameters)
     within = [tensor for tensor in model.tensors if span.start <= tensor.start and tensor.stop <= span.stop]
     if not (apart and within) or len(parameters) * (span.stop - span.start) < PIECE_SIZE * len(within):
@@ -102,7 +102,7 @@ def _widths(model: Model, update: Update, parameters: Tensor, apart: bool) -> tu
 def _in_pieces(
     gradient: Gradient, names: tuple[str, ...], widths: tuple[int, ...]
 ) -> Callable[..., tuple[Sequence[Tensor], Tensor]]:
-    """The same gradient in pieces of these widths; the context's entries are arguments, which are quicker to pass."""
+    """Wrap a gradient to return pieces of these widths and to take the context's entries as arguments."""
 
     def pieces(parameters: Tensor, images: Tensor, labels: Tensor, *values: Tensor) -> tuple[Sequence[Tensor], Tensor]:
         whole, losses = gradient(parameters, images, labels, dict(zip(names, values, strict=True)))
@@ -112,7 +112,7 @@ def _in_pieces(
 
 
 def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The trained stretch as a leaf of autograd, and the function that puts it back among the rest."""
+    """Make the trained stretch a leaf of autograd; return it with the function that joins it to the frozen rest."""
     span = stretch(model, update, parameters)
     before, after = parameters[..., : span.start].detach(), parameters[..., span.stop :].detach()
     leaf = parameters[..., span].detach().requires_grad_()
@@ -125,7 +125,7 @@ def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Ca
 
 
 def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> Callable[..., Tensor]:
-    """Loss of one client's minibatch, from its vector `[size]`, images, labels and context."""
+    """Build the loss of one client's minibatch, a function of its vector `[size]`, images, labels and context."""
 
     def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
         parameters, support = (vector, None) if view is None else view(model, vector, context)
@@ -136,7 +136,7 @@ def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> 
 
 
 def _ascended(update: Update, leaf: Tensor, gradient: Tensor) -> Tensor:
-    """Where sharpness-aware minimisation looks: ρ up the gradient, relative to the coordinates' sizes if adaptive."""
+    """Move ρ up the gradient, relative to the coordinates' sizes if adaptive: the point SAM differentiates at."""
     scale = leaf.detach().abs() if update.adaptive_sharpness else torch.ones_like(leaf)
     scaled = scale * gradient
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
@@ -145,7 +145,7 @@ def _ascended(update: Update, leaf: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Gradient by the leaf of the summed losses, at the leaf or where the update looks instead; and the losses."""
+    """Differentiate the summed losses by the leaf (under SAM at the ascended point); return gradient and losses."""
     losses = losses_of(leaf)
     (gradient,) = torch.autograd.grad(losses.sum(), leaf)
     if update.sharpness:
@@ -155,7 +155,7 @@ def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], T
 
 
 def _single_gradient(model: Model, view: View | None, update: Update) -> Gradient:
-    """One client: leading dimensions of 1 are dropped."""
+    """Build the gradient for one client: leading dimensions of 1 are dropped."""
     loss = _loss(model, view, update, model.logits_alone)
 
     def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,10 @@ def _single_gradient(model: Model, view: View | None, update: Update) -> Gradien
 
 
 def _stacked_gradient(model: Model, view: View | None, update: Update) -> Gradient:
-    """All clients at once: autograd stays outside the map, which is cheaper than mapping a gradient."""
+    """Build the gradient for all clients at once.
+
+    Only the loss is mapped over clients: autograd outside the map is cheaper than mapping a gradient.
+    """
     loss = vmap(_loss(model, view, update, model.logits))
 
     def gradient(parameters: Tensor, images: Tensor, labels: Tensor, context: Context) -> tuple[Tensor, Tensor]:
