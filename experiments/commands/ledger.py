@@ -31,6 +31,10 @@ from fl_core.privacy.ledger import Ledger
 from fl_core.run.config import delta_warning
 
 FIGURE = "ledger.png"
+ACCOUNTANTS_HELP = (
+    f"Accountants whose figures to give beside the certified one, of {', '.join(ACCOUNTANTS)} (`dpilot list "
+    "accountants`). None takes pld and rdp below sampling rate 1, where they differ."
+)
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,7 @@ class LedgerCommand:
 
     run: Annotated[str, tyro.conf.Positional] = ""
     """The run's folder, as `dpilot run` printed it."""
-    accountants: tuple[str, ...] = ()
-    """Whose figures to give beside the certified one: pld, rdp, prv, gdp (sampling rate 1). None takes pld and rdp
-    below sampling rate 1, where they differ."""
+    accountants: Annotated[tuple[str, ...], tyro.conf.arg(help=ACCOUNTANTS_HELP)] = ()
 
     def execute(self) -> None:
         """Print the report and draw the figure."""

@@ -29,6 +29,7 @@ from fl_core.base.errors import unknown_name
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.models.networks import MODELS
+from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
@@ -176,6 +177,11 @@ def _papers() -> Rows:
         yield (table.name, table.paper, table.where, table.title, ", ".join(datasets), "yes" if here else "no")
 
 
+def _accountants() -> Rows:
+    yield ("accountant", "how it counts", "what it certifies")
+    yield from ((name, one.summary, one.certifies) for name, one in ACCOUNTANTS.items())
+
+
 def _rewards() -> Rows:
     yield ("reward", "what it rewards")
     yield from ((name, reward.summary) for name, reward in REWARDS.items())
@@ -195,6 +201,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "rewards": _rewards,
     "generators": _generators,
     "papers": _papers,
+    "accountants": _accountants,
 }
 
 
@@ -211,7 +218,7 @@ class ListCommand:
 
     what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
-    rewards, generators, papers. Without one, what each of these lists has."""
+    rewards, generators, papers, accountants. Without one, what each of these lists has."""
 
     def execute(self) -> None:
         """Print the list."""

@@ -18,7 +18,10 @@ from scipy import optimize, special
 from fl_core.base.errors import require
 
 ORDERS: tuple[int, ...] = (*range(2, 257), 512, 1024)
-"""Rényi orders α. Integers only, where the closed form is exact; up to 1024 because high noise needs them."""
+"""Rényi orders α that are searched first: whole numbers, where there is a closed form; up to 1024 because high noise
+needs them."""
+LEAST_QUADRATURE = 0.05
+"""σ below which fractional orders are not worked out."""
 
 
 # --- Checks -------------------------------------------------------------------------------------------------------
@@ -201,14 +204,51 @@ def rdp_closed_form(sampling_rate: float, noise_multiplier: float, orders: tuple
     return result
 
 
-def rdp_slack(delta: float, orders: Iterable[int] = ORDERS) -> npt.NDArray[np.float64]:
+def rdp_of_order(sampling_rate: float, noise_multiplier: float, order: float) -> float:
+    """Rényi DP of one step at any real order α > 1: the closed form at whole ones, else by quadrature.
+
+    (α − 1)·RDP = ln E[r^α] with r = 1 − q + q·exp(t/σ − 1/2σ²) and t standard normal (Mironov et al., section 3). Since
+    E[r] = 1, that is ln(1 + E[r^α − 1 − α(r − 1)]), whose integrand is never negative: nothing cancels at high noise.
+    The trapezoidal rule converges geometrically on it; relative error below 1e-11. Below σ = 0.05, where its grid would
+    get long, the next whole order stands in, which bounds it from above.
+    """
+    whole = max(2, math.ceil(order))
+    if order == whole or sampling_rate == 1 or not LEAST_QUADRATURE <= noise_multiplier < 1e150:
+        if sampling_rate == 1:
+            return order * precision(noise_multiplier) / 2
+        return float(rdp_closed_form(sampling_rate, noise_multiplier, (whole,))[0])
+    step = 0.1 * min(1.0, noise_multiplier)
+    t = np.arange(-14.0, order / noise_multiplier + 14.0, step)
+    x = sampling_rate * np.expm1(t / noise_multiplier - precision(noise_multiplier) / 2)
+    z = order * np.log1p(x)
+    small = np.abs(x) < 1e-3 / order  # there r^α − 1 − αx by its series, elsewhere as it stands, large z in logs
+    y = np.where(small, x, 0.0)
+    tail = 1 + (order - 2) / 3 * y * (1 + (order - 3) / 4 * y * (1 + (order - 4) / 5 * y))
+    near = np.log(np.maximum(order * (order - 1) / 2 * y * y * tail, 1e-320))
+    with np.errstate(all="ignore"):
+        middle = np.log(np.expm1(np.minimum(z, 40.0)) - order * x)
+        far = z + np.log1p(-(1 + order * x) * np.exp(-z))
+    logs = np.where(small, near, np.where(z > 30, far, middle)) - t * t / 2
+    top = float(np.max(logs))
+    log_excess = top + math.log(float(np.sum(np.exp(logs - top))) * step / math.sqrt(2 * math.pi))
+    return float(np.logaddexp(0.0, log_excess)) / (order - 1)
+
+
+def rdp_slack(delta: float, orders: Iterable[float] = ORDERS) -> npt.NDArray[np.float64]:
     """ε − RDP at each order: ln(1 − 1/α) − ln(δα)/(α − 1) (Balle et al., theorem 21)."""
     alphas = np.array(list(orders), dtype=float)
     result: npt.NDArray[np.float64] = np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
     return result
 
 
-def noise_multiplier_for_rdp(sampling_rate: float, budgets: npt.ArrayLike, orders: tuple[int, ...]) -> float:
+def _rdp_at(sampling_rate: float, noise_multiplier: float, orders: Sequence[float]) -> npt.NDArray[np.float64]:
+    """RDP at orders all of which are whole, or one of which is not."""
+    if len(orders) == 1:
+        return np.array([rdp_of_order(sampling_rate, noise_multiplier, orders[0])])
+    return rdp_closed_form(sampling_rate, noise_multiplier, tuple(map(int, orders)))
+
+
+def noise_multiplier_for_rdp(sampling_rate: float, budgets: npt.ArrayLike, orders: tuple[float, ...]) -> float:
     """The least σ, up to 1e-11 in relative terms either way, whose RDP is within the budget at one order or more.
 
     Infinite where no order has a budget above 0.
@@ -220,7 +260,7 @@ def noise_multiplier_for_rdp(sampling_rate: float, budgets: npt.ArrayLike, order
 
     def gap(log_sigma: float) -> float:
         with np.errstate(divide="ignore"):
-            logs = np.log(rdp_closed_form(sampling_rate, math.exp(log_sigma), orders)) - log_limits
+            logs = np.log(_rdp_at(sampling_rate, math.exp(log_sigma), orders)) - log_limits
         return min(max(float(np.min(np.where(limits > 0, logs, np.inf))), -700.0), 700.0)
 
     # Sampling never hurts: RDP <= α/2σ² gives an upper end.

@@ -143,7 +143,8 @@ def test_epsilon_after_each_round_is_that_of_the_rounds_so_far(sound: RunRecord)
             certified.append(part.epsilon_spent())
             indicative.append(accounting.epsilon(part.segments(), 1e-5, "gdp" if q == 1 else "rdp"))
         assert whole.epsilon_after_rounds() == pytest.approx(certified, rel=1e-9)
-        assert whole.epsilon_of_noise_after_rounds() == pytest.approx(indicative, rel=1e-9)
+        for found, least in zip(whole.epsilon_of_noise_after_rounds(), indicative, strict=True):
+            assert least * (1 - 1e-9) <= found <= least * (1.03 if q < 1 else 1 + 1e-9)  # by whole orders below rate 1
 
 
 def edited(folder: Path, change: Any, seal: bool = False) -> None:
@@ -254,7 +255,7 @@ def test_accountants_are_chosen_by_name_and_give_their_own_figures(
 
 @pytest.mark.parametrize(
     ("accountant", "words"),
-    [("pdl", "accountant 'pdl' is unknown; did you mean pld"), ("gdp", "exact at sampling_rate 1 only")],
+    [("pdl", "accountant 'pdl' is unknown; did you mean pld"), ("gdp", "holds at sampling_rate 1 only")],
 )
 def test_an_accountant_that_does_not_fit_is_refused_before_anything_is_printed(
     accountant: str, words: str, sound: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
