@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from envs.signals import ROUND_FRACTION, last_action
+from fl_core.base.arrays import FloatArray
 from policies.base import Controller
 from policies.parameters import KNOB, SHARE, Parameter
-from policies.view import FloatArray, Seen
+from policies.view import Seen
 
 
 class AdaptiveQuantileClip(Controller):
@@ -32,20 +34,20 @@ class AdaptiveQuantileClip(Controller):
     needed_features = (ROUND_FRACTION, last_action("clip_norm"), "unclipped_share_noised")
     label_format = "adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         knob = next(knob for knob in self.view.knobs if knob.name == "clip_norm")
         error = self._unclipped(seen) - self.values["quantile"]
         moved = seen.last(knob) * np.exp(-self.values["rate"] * error)
         return {"clip_norm": np.where(seen.round == 0, self.values["start"], moved)}
 
     def _unclipped(self, seen: Seen) -> FloatArray:
-        """Share of clients within the last clip norm `[n]`; noise may push it out of [0, 1]."""
+        """Read the share of clients within the last clip norm `[n]`; noise may push it out of [0, 1]."""
         return (seen.feature("unclipped_share_noised") + 1) / 2
 
 
 class ExactQuantileClip(AdaptiveQuantileClip):
-    """The same from the exact share of unclipped clients, which no noise covers: what the paid bit is held against.
+    """Follows the exact share of unclipped clients, which no noise covers: the reference for the paid bit.
 
     A run under it releases more than its ε says, and its report says so.
     """
@@ -56,6 +58,6 @@ class ExactQuantileClip(AdaptiveQuantileClip):
     needed_features = (ROUND_FRACTION, last_action("clip_norm"), "clipped_share")
     label_format = "exact adaptive quantile {quantile:.3g} (rate {rate:.3g}, start {start:.3g})"
 
+    @override
     def _unclipped(self, seen: Seen) -> FloatArray:
-        """The exact share `[n]`."""
         return 1 - (seen.feature("clipped_share") + 1) / 2

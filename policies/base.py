@@ -1,4 +1,4 @@
-"""The common base of hand-coded controllers: observations in, actions out, as a stable-baselines3 model does it."""
+"""Base class of hand-coded controllers: observations in, actions out, by the `predict` of stable-baselines3 models."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from numpy.typing import NDArray
 
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
+from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError, require, require_name
 from policies.parameters import ANCHOR, Parameter
-from policies.view import FloatArray, Seen, View
+from policies.view import Seen, View
 
 State = tuple[NDArray[Any], ...]
-"""What a controller hands from one `predict` to the next; None at first."""
+"""Memory that a controller passes from one `predict` to the next; None at first."""
 
 
 class Controller(ABC):
     """A rule that sets knobs from an observation; `predict` is a pure function of its arguments.
 
-    A subclass says what it is in class attributes and what it does in `decide`; one line in `policies.catalog` makes
-    it known to the command line.
+    To write one, subclass it, fill in the class attributes and write `decide`; a line in `policies.catalog` makes it
+    known to the command line.
 
     Attributes:
         name: name in specs and lists.
         summary: one line for lists.
-        parameters: what it is made with, in the order of its spec.
+        parameters: numbers it is made with, in the order of its spec.
         needed_knobs: comma-separated knobs that its environment must have.
-        usual_knobs: those of an environment that is made for it; empty where they are the needed ones.
+        usual_knobs: knobs of an environment that is made for it; empty where they are the needed ones.
         needed_signals: signal set that its environment must show, `public`, `accounted` or `paper`.
-        needed_telemetry: what the rounds must pay for, where it reads that.
+        needed_telemetry: telemetry that the rounds must pay for, where it reads that.
         needed_features: features that it reads.
-        assigns: whether its spec gives values to knobs by name, in place of parameters.
-        takes_knobs: whether its spec may end in the knobs of its environment.
-        tuned: whether its parameters can only come from a search (an anchor), not from a spec.
+        assigns: True if its spec gives values to knobs by name, in place of parameters.
+        takes_knobs: True if its spec may end in the knobs of its environment.
+        tuned: True if its parameters can only come from a search (an anchor), not from a spec.
         label_format: template of its label in figures and tables, over the parameters' names.
     """
 
@@ -82,7 +83,7 @@ class Controller(ABC):
 
     @classmethod
     def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
-        """A controller for an environment.
+        """Make a controller for an environment.
 
         Args:
             env: any face of a DPilot environment, wrapped or not, its core, or a `View`.
@@ -111,7 +112,7 @@ class Controller(ABC):
 
     @classmethod
     def usage(cls) -> str:
-        """How it is written in a spec, as `aqc[:QUANTILE[:RATE[:START]]]`."""
+        """Write the syntax of its spec, as `aqc[:QUANTILE[:RATE[:START]]]`."""
         if cls.tuned:
             return cls.name
         names: list[str] = []
@@ -126,18 +127,18 @@ class Controller(ABC):
 
     @property
     def label(self) -> str:
-        """A readable name with the parameters' values, for figures and tables."""
+        """Readable name with the parameters' values, for figures and tables."""
         return self.label_format.format(**self.values)
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters, as JSON-able values."""
+        """Return name and parameters as JSON-able values."""
         return {"name": self.name, "parameters": dict(self.values)}
 
     # ---------------------------------------------------------------- acting
 
     @abstractmethod
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """Values `[n]` of the knobs that it sets, by name; knobs left out keep their default."""
+        """Choose values `[n]` of knobs by name; knobs left out keep their default."""
 
     def predict(
         self,
@@ -146,12 +147,12 @@ class Controller(ABC):
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], State | None]:
-        """Actions for observations; the signature is that of a stable-baselines3 model.
+        """Choose actions for observations; the signature is that of a stable-baselines3 model.
 
         Args:
             observation: `[features]` or `[n, features]`.
-            state: what the call before returned; None at first.
-            episode_start: whether each observation is the first of an episode `[n]`.
+            state: state returned by the call before; None at first.
+            episode_start: True for each observation that is the first of an episode `[n]`.
             deterministic: without effect.
 
         Returns:
@@ -173,16 +174,16 @@ class Controller(ABC):
         return (actions[0] if array.ndim == 1 else actions), state
 
     def _next_state(self, state: State | None, episode_start: NDArray[Any] | None, seen: Seen) -> State | None:
-        """The state that belongs to these observations; rules that only read the observation have none."""
+        """Compute the state that belongs to these observations; rules without memory pass it on."""
         return state
 
     def _coordinates(self, seen: Seen, state: State | None) -> FloatArray:
-        """Action coordinates `[n, knobs]`."""
+        """Compute action coordinates `[n, knobs]`."""
         values = self.decide(seen)
         return self._encoded(values, len(seen))
 
     def _encoded(self, values: Mapping[str, FloatArray], rows: int) -> FloatArray:
-        """Coordinates of knob values by name; those left out keep their default."""
+        """Encode knob values by name as coordinates; knobs left out keep their default."""
         columns = [self._column(knob, values, rows) for knob in self.view.knobs]
         return np.stack(columns, axis=-1) if columns else np.zeros((rows, 0))
 

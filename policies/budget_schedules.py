@@ -1,7 +1,7 @@
-"""Budget schedules: how the rounds share the privacy budget, fixed before the run.
+"""Budget schedules: division of the privacy budget over the rounds, fixed before the run.
 
-Each says what share w_t of the budget that is left round t spends, in the unit in which charges add up (μ² at sampling
-rate 1, Rényi DP at the filter's order below). Of the whole budget that is w_t·Π_{s<t}(1 − w_s).
+Each gives the share w_t of the remaining budget that round t spends, in the unit in which charges add up (μ² at
+sampling rate 1, Rényi DP at the filter's order below). Of the whole budget that is w_t·Π_{s<t}(1 − w_s).
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 import numpy as np
 from scipy import optimize
+from typing_extensions import override
 
+from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
 from fl_core.recipes.mechanism import exponential_pace
 from policies.base import Controller
 from policies.parameters import SHARE, Parameter
-from policies.view import FloatArray, Seen, View
+from policies.view import Seen, View
 
 KNOB = "budget_pace"
 RATIOS = (0.1, 0.25, 0.5, 2.0, 4.0)
@@ -29,7 +31,7 @@ class BudgetSchedule(Controller):
     needed_knobs = KNOB
 
     def __init__(self, view: View, values: Mapping[str, float]):
-        """Work out the pace of every decision.
+        """Compute the pace of every decision.
 
         Raises:
             InputError: as in `Controller`, or a decision would need a pace outside the knob's range.
@@ -39,15 +41,15 @@ class BudgetSchedule(Controller):
 
     @abstractmethod
     def shares(self, rounds: int) -> FloatArray:
-        """Share of what is left that each of T rounds spends `[rounds]`, in [0, 1]; 1 in one round or more."""
+        """Compute the share of the rest that each of T rounds spends `[rounds]`, in [0, 1]; 1 in one round or more."""
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         decision = np.minimum(seen.round // self.view.decision_rounds, len(self._paces) - 1)
         return {KNOB: self._paces[decision]}
 
     def _held_paces(self) -> FloatArray:
-        """Pace of each decision: such that what is left after its rounds is what the schedule leaves there."""
+        """Compute each decision's pace, such that its rounds leave of the budget what the schedule leaves there."""
         view, knob = self.view, self.view.knob(KNOB)
         assert knob is not None
         left = np.concatenate([[1.0], np.cumprod(1 - np.clip(self.shares(view.rounds), 0.0, 1.0))])
@@ -71,12 +73,12 @@ class BudgetSchedule(Controller):
 
 
 def held_pace(kept: float, left: int, rounds: int) -> float:
-    """The pace that, held for some rounds, keeps a part of the budget: Π_{j<rounds} (1 − pace/(left − j)) = kept.
+    """Solve Π_{j<rounds} (1 − pace/(left − j)) = kept for the pace that is held for some rounds.
 
     Args:
-        kept: that part, in [0, 1].
-        left: rounds left of the run, from the first of these on.
-        rounds: how many it is held for, at most `left`.
+        kept: part of the budget that is kept, in [0, 1].
+        left: rounds left of the run, counted from the first of these on.
+        rounds: number of rounds that it is held for, at most `left`.
     """
     most = float(left - rounds + 1)  # takes all that the last of them finds
     if kept <= 0:
@@ -84,24 +86,25 @@ def held_pace(kept: float, left: int, rounds: int) -> float:
     if rounds == 1:
         return (1 - kept) * left
     after = left - np.arange(rounds)
+    # The product falls from 1 at pace 0 to 0 at `most`, monotonically, so the bracket holds the only root.
     root = optimize.brentq(lambda pace: float(np.prod(1 - pace / after)) - kept, 0.0, most, xtol=1e-14, rtol=1e-14)
     return float(root)
 
 
 def shares_of(weights: FloatArray) -> FloatArray:
-    """Shares of what is left, where the rounds' budgets are in proportion to these weights `[rounds]`."""
+    """Convert the rounds' budgets, in proportion to weights `[rounds]`, to shares of the rest `[rounds]`."""
     return np.asarray(weights / np.cumsum(weights[::-1])[::-1], dtype=np.float64)
 
 
 class UniformBudget(BudgetSchedule):
-    """Every round spends the same."""
+    """Spends the same in every round."""
 
     name = "budget-uniform"
     summary = "privacy budget: the same in every round"
     label_format = "uniform budget"
 
+    @override
     def shares(self, rounds: int) -> FloatArray:
-        """As in the base class."""
         return shares_of(np.ones(rounds))
 
 
@@ -109,7 +112,7 @@ _BETA = (Parameter("beta", "growth β", 2.0, search=(0.25, 0.5, 1.0, 2.0, 3.0, 4
 
 
 class ExponentialBudget(BudgetSchedule):
-    """exp(−BETA(1 − (t/T)²)) of an equal share of what is left (ADP-PFL, eq. 10 and 11, read so that eq. 9 holds)."""
+    """Spends exp(−BETA(1 − (t/T)²)) of an equal share of the rest (ADP-PFL eq. 10 and 11, such that eq. 9 holds)."""
 
     name = "budget-exponential"
     summary = "privacy budget: grows to the end, exp(-BETA(1 - (t/T)^2)) of an equal share of what is left (ADP-PFL)"
@@ -117,14 +120,14 @@ class ExponentialBudget(BudgetSchedule):
     label_format = "exponential budget (beta {beta:.3g})"
     printed = False
 
+    @override
     def shares(self, rounds: int) -> FloatArray:
-        """As in the base class."""
         paces = [exponential_pace(t, rounds, self.values["beta"], self.printed) for t in range(1, rounds + 1)]
         return np.minimum(1.0, np.array(paces) / np.arange(rounds, 0, -1))
 
 
 class PrintedBudget(ExponentialBudget):
-    """The same times t, as eq. 11 is printed: all is spent before the last round, and the run ends there."""
+    """Spends t times as much, as eq. 11 is printed: the budget ends before the last round, and the run with it."""
 
     name = "budget-printed"
     summary = "privacy budget: the same times t, as ADP-PFL prints it; all is spent early, which ends the run"
@@ -133,20 +136,20 @@ class PrintedBudget(ExponentialBudget):
 
 
 class LinearBudget(BudgetSchedule):
-    """In proportion to RATIO at the first round, 1 at the last, and linear between them."""
+    """Spends in proportion to RATIO at the first round, 1 at the last, and linearly between them."""
 
     name = "budget-linear"
     summary = "privacy budget: linear, the first round's RATIO times the last one's"
     parameters = (Parameter("ratio", "budget of the first round over that of the last", 0.25, search=RATIOS),)
     label_format = "linear budget (first/last {ratio:.3g})"
 
+    @override
     def shares(self, rounds: int) -> FloatArray:
-        """As in the base class."""
         return shares_of(np.linspace(self.values["ratio"], 1.0, rounds))
 
 
 class StepBudget(BudgetSchedule):
-    """In proportion to RATIO in the first AT of the rounds (rounded, at least one), to 1 in the others."""
+    """Spends in proportion to RATIO in the first AT of the rounds (rounded, at least one), to 1 in the others."""
 
     name = "budget-step"
     summary = "privacy budget: a round of the first AT of the run gets RATIO times one of the rest"
@@ -156,7 +159,7 @@ class StepBudget(BudgetSchedule):
     )
     label_format = "step budget (ratio {ratio:.3g} up to {at:.3g})"
 
+    @override
     def shares(self, rounds: int) -> FloatArray:
-        """As in the base class."""
         early = max(1, round(self.values["at"] * rounds))
         return shares_of(np.where(np.arange(rounds) < early, self.values["ratio"], 1.0))

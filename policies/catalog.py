@@ -1,6 +1,6 @@
-"""Every hand-coded controller by name, and the specs that name them on the command line, as `aqc:0.5:0.2`.
+"""The hand-coded controllers by name, and the specs that name them on the command line, as `aqc:0.5:0.2`.
 
-Adding a controller is writing its class and adding it to `CONTROLLERS`.
+To add a controller, write its class and add it to `CONTROLLERS`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CONTROLLERS: dict[str, type[Controller]] = {
         NoControl,
     )
 }
-"""A class says in its attributes what it is, what it is made with, and what it needs of an environment."""
+"""Name -> class, whose attributes give its parameters and the knobs and signals that it needs."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ControllerSpec:
 
     @property
     def controller(self) -> type[Controller]:
-        """Its class."""
+        """Class of the controller."""
         return CONTROLLERS[self.name]
 
     @property
@@ -101,17 +101,17 @@ class ControllerSpec:
 
     @property
     def anchored(self) -> bool:
-        """Whether a parameter derives from an anchor clip norm, so that one should be searched first."""
+        """True if a parameter that was not given derives from an anchor clip norm, which a search should find first."""
         return any(one.unit == ANCHOR for one in self.controller.parameters[len(self.parameters) :])
 
     def named_parameters(self) -> dict[str, float]:
-        """The given parameters by name."""
+        """Return the given parameters by name."""
         given = {one.name: value for one, value in zip(self.controller.parameters, self.parameters, strict=False)}
         return given | dict(self.assigned)
 
 
 def parse_controller(spec: str) -> ControllerSpec:
-    """Read a spec such as `fixed:0.5`, `exponential-decay:2:0.5`, `aqc` or `constant:clip_norm=0.5`.
+    """Parse a spec such as `fixed:0.5`, `exponential-decay:2:0.5`, `aqc` or `constant:clip_norm=0.5`.
 
     Raises:
         InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
@@ -146,7 +146,7 @@ def _number(spec: str, parameter: str, text: str) -> float:
 
 
 def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None = None) -> Controller:
-    """The controller of a spec, for an environment.
+    """Make the controller of a spec for an environment.
 
     Args:
         spec: as `parse_controller` reads it.

@@ -1,4 +1,4 @@
-"""Any knobs at constant values."""
+"""Control with any knobs at constant values."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
+from typing_extensions import override
 
 from envs.knobs import NO_KNOBS, PER_LAYER, known_knobs
+from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError, require, require_name
 from policies.base import Controller
-from policies.view import FloatArray, Seen, View
+from policies.view import Seen, View
 
 
 class ConstantControl(Controller):
-    """Every knob that it names at one value in all rounds; a knob per layer without a layer's name sets all layers."""
+    """Sets knobs to constant values; a knob per layer that is named without a layer sets all layers."""
 
     name = "constant"
     summary = "knobs at constant values, as constant:clip_norm=0.5,server_learning_rate=0.7"
@@ -24,7 +26,7 @@ class ConstantControl(Controller):
     assigns = True
 
     def __init__(self, view: View, values: Mapping[str, float]):
-        """Values by knob.
+        """Make the controller with values by knob.
 
         Raises:
             InputError: the environment lacks a knob, or a value is not allowed in it.
@@ -35,22 +37,22 @@ class ConstantControl(Controller):
         self.values = {name: view.knobs_of(name)[0].check(float(value)) for name, value in values.items()}
 
     @classmethod
+    @override
     def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
-        """A controller for an environment; parameters are values by knob."""
         return cls(View.of(env), parameters)
 
     @classmethod
+    @override
     def usage(cls) -> str:
-        """How it is written in a spec."""
         return f"{cls.name}:KNOB=VALUE[,KNOB=VALUE]"
 
     @property
+    @override
     def label(self) -> str:
-        """As in `Controller`."""
         return "constant " + ", ".join(f"{name} {value:.3g}" for name, value in self.values.items())
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {
             knob.name: np.full(len(seen), value)
             for name, value in self.values.items()
@@ -59,7 +61,7 @@ class ConstantControl(Controller):
 
 
 def read_assignments(spec: str, text: str) -> tuple[tuple[str, float], ...]:
-    """Values by knob of a text such as `clip_norm=0.5,layer_weights.fc1=0.3`.
+    """Parse values by knob from a text such as `clip_norm=0.5,layer_weights.fc1=0.3`.
 
     Raises:
         InputError: it is empty, a name is unknown or repeated, or a value is no number.
@@ -81,5 +83,5 @@ def read_assignments(spec: str, text: str) -> tuple[tuple[str, float], ...]:
 
 
 def base_knobs(names: Iterable[str]) -> str:
-    """The knobs of an environment that has these, comma-separated."""
+    """Join the knobs of an environment that has these, without layers, by commas."""
     return ",".join(dict.fromkeys(name.partition(PER_LAYER)[0] for name in names))

@@ -1,4 +1,4 @@
-"""Parameters of hand-coded controllers: their names, what values they allow, and where defaults come from."""
+"""Parameters of hand-coded controllers: names, allowed values, and the sources of defaults."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fl_core.base.errors import require
 
 @dataclass(frozen=True)
 class Range:
-    """Values that a parameter may take whatever the task.
+    """Values that a parameter may take in every task.
 
     Attributes:
-        holds: whether a finite value is allowed.
+        holds: returns True for an allowed value, of finite ones.
         text: the range in words, for error messages.
     """
 
@@ -32,20 +32,19 @@ WHOLE = Range(lambda value: value >= 0 and value == int(value), "a whole number 
 COUNT = Range(lambda value: value >= 1 and value == int(value), "a whole number of at least 1")
 
 PLAIN, ANCHOR, KNOB = "plain", "anchor", "knob"
-"""What a default is a multiple of: 1, the anchor clip norm C* (the knob's default where there is none), or the knob's
-default."""
+"""Units of defaults: 1, the anchor clip norm C* (the knob's default where there is none), the knob's default."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number that a controller is made with.
+    """A number that a controller is made with.
 
     Attributes:
         name: keyword of `for_env`; specs show it in capitals.
-        summary: what it is, with its unit.
+        summary: description, with its unit.
         default: value where none is given, in multiples of `unit`.
         unit: one of `PLAIN`, `ANCHOR`, `KNOB`.
-        allowed: values allowed whatever the task.
+        allowed: values allowed in every task.
         knob: the knob whose range bounds it in a task; empty where none does.
         search: values that a search tries; where there are none, it tries values over the knob's range.
     """
@@ -67,7 +66,7 @@ class Parameter:
         return noun if self.default == 1 else f"{self.default:g} x {noun}"
 
     def check(self, controller: str, value: float) -> float:
-        """The value, refused where no task allows it.
+        """Return the value as a float if some task allows it.
 
         Raises:
             InputError: it is not a finite number in the allowed range.
@@ -79,11 +78,11 @@ class Parameter:
         return float(value)
 
     def candidates(self, knob: Knob | None, points: int) -> tuple[float, ...]:
-        """Values that a search tries; none where nothing says what to try.
+        """List the values that a search tries; none where neither `search` nor a knob gives any.
 
         Args:
             knob: the knob that bounds this parameter, if any.
-            points: how many values over its range, evenly on its scale and without its ends.
+            points: number of values over its range, evenly on its scale and without its ends.
         """
         if self.search or knob is None:
             return self.search
@@ -91,7 +90,7 @@ class Parameter:
         return tuple(float(value) for value in knob.decode(inside))
 
     def default_value(self, knob: Knob | None, anchor: float | None) -> float:
-        """The default in a task; one derived from the anchor stays within the knob's range.
+        """Compute the default in a task; one derived from the anchor stays within the knob's range.
 
         Args:
             knob: the knob that bounds this parameter, if any.

@@ -1,38 +1,40 @@
-"""Schedules: controllers that depend on nothing but the round."""
+"""Schedules: controllers that read nothing but the round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
+from typing_extensions import override
 
 from envs.knobs import NO_KNOBS
+from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
 from policies.base import Controller
 from policies.parameters import ANCHOR, COUNT, KNOB, NOT_NEGATIVE, Parameter
-from policies.view import FloatArray, Seen, View
+from policies.view import Seen, View
 
 
 def geometric(start: float, end: float, progress: FloatArray) -> FloatArray:
-    """start^(1 - p) end^p at progress p in [0, 1]."""
+    """Interpolate geometrically: start^(1 - p) end^p at progress p in [0, 1]."""
     return np.asarray(start * (end / start) ** progress, dtype=np.float64)
 
 
 class FixedClip(Controller):
-    """C_t = C. Without a number, the clip norm that someone who has tuned nothing would take."""
+    """C_t = C, by default the task's clip norm: the choice of somebody who has tuned nothing."""
 
     name = "fixed"
     summary = "one clip norm for all rounds"
     parameters = (Parameter("clip_norm", "clip norm C", 1.0, KNOB, knob="clip_norm"),)
     label_format = "fixed {clip_norm:.3g}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {"clip_norm": np.full(len(seen), self.values["clip_norm"])}
 
 
 class BestFixedClip(FixedClip):
-    """`fixed` at the anchor C*, which a search on training instances has found."""
+    """C_t = C*, the anchor that a search on training instances has found."""
 
     name = "best-fixed"
     summary = "one clip norm for all rounds, the best in hindsight on training instances"
@@ -50,8 +52,8 @@ class NoControl(Controller):
     needed_features = ()
     label_format = "no control"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {}
 
 
@@ -70,8 +72,8 @@ class ExponentialDecay(Controller):
     parameters = _DECAY
     label_format = "exponential decay {start:.3g} to {end:.3g}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {"clip_norm": geometric(self.values["start"], self.values["end"], seen.progress)}
 
 
@@ -83,8 +85,8 @@ class LinearDecay(Controller):
     parameters = _DECAY
     label_format = "linear decay {start:.3g} to {end:.3g}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         start, end = self.values["start"], self.values["end"]
         return {"clip_norm": start + (end - start) * seen.progress}
 
@@ -97,8 +99,8 @@ class CosineDecay(Controller):
     parameters = _DECAY
     label_format = "cosine decay {start:.3g} to {end:.3g}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         start, end = self.values["start"], self.values["end"]
         return {"clip_norm": end + (start - end) * (1 + np.cos(np.pi * seen.progress)) / 2}
 
@@ -108,11 +110,14 @@ class StepDecay(Controller):
 
     name = "step-decay"
     summary = "clip norm from START to END in STEPS equal factors, kept for equally long between them"
-    parameters = (*_DECAY, Parameter("steps", "how often the clip norm changes", 3.0, allowed=COUNT, search=(1.0, 3.0)))
+    parameters = (
+        *_DECAY,
+        Parameter("steps", "number of changes of the clip norm", 3.0, allowed=COUNT, search=(1.0, 3.0)),
+    )
     label_format = "step decay {start:.3g} to {end:.3g} in {steps:.0f}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         steps = self.values["steps"]
         done = np.minimum(np.floor((steps + 1) * seen.progress + _SLACK), steps)
         return {"clip_norm": geometric(self.values["start"], self.values["end"], done / steps)}
@@ -141,8 +146,8 @@ class ServerLearningRateDecay(Controller):
     needed_knobs = "clip_norm,server_learning_rate"
     label_format = "server learning rate decay to {end:.3g}, clip {clip_norm:.3g}"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {
             "clip_norm": np.full(len(seen), self.values["clip_norm"]),
             "server_learning_rate": geometric(1.0, self.values["end"], seen.progress),
@@ -167,7 +172,11 @@ class TailAverage(Controller):
     label_format = "average of the last {last:.0f}, clip {clip_norm:.3g}"
 
     def __init__(self, view: View, values: Mapping[str, float]):
-        """As in `Controller`; every round needs a weight of its own."""
+        """Make the controller for a view with one decision per round.
+
+        Raises:
+            InputError: as in `Controller`, or a decision lasts several rounds: every round needs a weight of its own.
+        """
         super().__init__(view, values)
         require(
             view.decision_rounds == 1,
@@ -178,8 +187,8 @@ class TailAverage(Controller):
         assert weight is not None
         weight.check(1 / self._last)
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         reached = seen.round + 1 - (self.view.rounds - self._last)
         return {
             "clip_norm": np.full(len(seen), self.values["clip_norm"]),
@@ -188,7 +197,10 @@ class TailAverage(Controller):
 
 
 class ClientBudget(Controller):
-    """How strongly a client's share of the round's budget follows its risk, or its own budget: (min R/R_i)^KAPPA."""
+    """Scales a client's share of the round's budget by (min R/R_i)^KAPPA.
+
+    R_i is the client's risk; where clients have budgets of their own, the ratio is that of the budgets.
+    """
 
     name = "client-budget"
     summary = "clients' shares of the budget by their risks or own budgets, to the power KAPPA: 0 uniform, 1 ADP-PFL"
@@ -206,6 +218,6 @@ class ClientBudget(Controller):
     needed_features = ()
     label_format = "client budgets (kappa {kappa:.3g})"
 
+    @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        """As in `Controller`."""
         return {"client_budget_strength": np.full(len(seen), self.values["kappa"])}

@@ -1,4 +1,4 @@
-"""What a hand-coded controller knows of its environment, and how it reads an observation by name."""
+"""View of an environment that hand-coded controllers are made for, and observations read by feature name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from envs.faces import innermost
 from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
+from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,12 @@ class View:
     """The names and sizes that an environment shows a controller.
 
     Attributes:
-        knobs: what each action coordinate sets.
-        features: what each observation entry is.
+        knobs: knob of each action coordinate.
+        features: feature of each observation entry.
         rounds: communication rounds T of an episode.
         decision_rounds: rounds that one decision lasts.
         layer_sizes: parameters of each of the model's layers, by name.
-        noise_at: noise multiplier of the uniform schedule at an ε, else as this run.
+        noise_at: noise multiplier of this run's uniform schedule at another ε.
     """
 
     knobs: tuple[Knob, ...]
@@ -40,7 +39,7 @@ class View:
 
     @classmethod
     def of(cls, env: Any) -> View:
-        """The view of any face of an environment, wrapped or not, of its core, or of a `DummyVecEnv` of them.
+        """Take the view of an environment: any face, wrapped or not, its core, or a `DummyVecEnv` of faces.
 
         Raises:
             InputError: there is no DPilot environment in it.
@@ -63,19 +62,19 @@ class View:
 
     @property
     def last_decision(self) -> int:
-        """Round at which the last decision of an episode is taken, counted from 0."""
+        """Round of the last decision of an episode, counted from 0."""
         return (self.rounds - 1) // self.decision_rounds * self.decision_rounds
 
     def knob(self, name: str) -> Knob | None:
-        """The knob of a name, or None where the environment lacks it."""
+        """Find a knob by name; None where the environment lacks it."""
         return next((knob for knob in self.knobs if knob.name == name), None)
 
     def knobs_of(self, name: str) -> tuple[Knob, ...]:
-        """The knob of a name, or those of all layers where it has one per layer."""
+        """Find the knob of a name, or those of all layers where it has one per layer."""
         return tuple(knob for knob in self.knobs if name in (knob.name, knob.name.partition(PER_LAYER)[0]))
 
     def column(self, feature: str) -> int:
-        """Place of a feature in the observation.
+        """Find the place of a feature in the observation.
 
         Raises:
             InputError: the environment does not show it.
@@ -87,7 +86,7 @@ class View:
 
 
 class Seen:
-    """A batch of observations, read by name and in the units of the figures behind the features."""
+    """A batch of observations, read by feature name and converted back to the metrics' own units."""
 
     def __init__(self, view: View, observations: FloatArray):
         """Wrap observations `[n, features]`."""
@@ -98,7 +97,7 @@ class Seen:
         return len(self._observations)
 
     def feature(self, name: str) -> FloatArray:
-        """A feature as the environment scales it `[n]`."""
+        """Read a feature `[n]` as the environment scales it."""
         return self._observations[:, self._view.column(name)]
 
     @property
@@ -109,7 +108,7 @@ class Seen:
 
     @property
     def progress(self) -> FloatArray:
-        """0 at the first decision of an episode, 1 at the last, linear in rounds `[n]`; 0 where there is only one."""
+        """Progress `[n]`, linear in rounds: 0 at the first decision, 1 at the last; 0 where there is only one."""
         return np.clip(self.round / max(self._view.last_decision, 1), 0.0, 1.0)
 
     @property
@@ -118,5 +117,5 @@ class Seen:
         return np.asarray(10.0 ** (2 * self.feature(NOISE_LEVEL)))
 
     def last(self, knob: Knob) -> FloatArray:
-        """Value that a knob had in the decision before; its default at the first `[n]`."""
+        """Read the value `[n]` that a knob had in the decision before; its default at the first."""
         return knob.decode(self.feature(last_action(knob.name)))
