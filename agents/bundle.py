@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
-from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
+from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore, EnvSpec
 from envs.faces import innermost
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_json
+from fl_core.base.sealed import read_sealed, sealed
 
 FORMAT = 1
 RECORD, WEIGHTS = "controller.json", "controller.safetensors"

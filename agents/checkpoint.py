@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agents.costs import Cost
-from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
+from agents.weights import Tensors, read_tensors, write_tensors
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_json
+from fl_core.base.sealed import read_sealed, sealed
 
 FORMAT = 3
 CHECKPOINT = "checkpoint.json"

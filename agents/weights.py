@@ -1,11 +1,9 @@
-"""Tensors as safetensors and everything else as JSON, with checksums; nothing here can run code when it is read."""
+"""Tensors as safetensors files with checksums; nothing here can run code when it is read."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fl_core.base.errors import InputError, require
-from fl_core.base.files import read_json, write_bytes
+from fl_core.base.files import spelled_out, write_bytes
 
 Tensors = dict[str, Tensor]
-DIGEST = "digest"
-
-
-def dpilot_version() -> str:
-    """Version of the installed distribution."""
-    return version("dpilot")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
@@ -68,59 +60,13 @@ def read_tensors(path: Path, checksum: str, finite: bool = True) -> Tensors:
     return tensors
 
 
-def digest_of(record: Mapping[str, Any]) -> str:
-    """SHA-256 over a record's values, whatever the file's layout; the digest itself is left out.
-
-    Raises:
-        ValueError: it holds a number that is not finite.
-    """
-    content = {name: value for name, value in record.items() if name != DIGEST}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def sealed(record: Mapping[str, Any], file_format: int) -> dict[str, Any]:
-    """The record with its format, the version that wrote it, and a digest over all of it."""
-    whole = {"format": file_format, "dpilot": dpilot_version(), **record}
-    return whole | {DIGEST: digest_of(whole)}
-
-
-def read_sealed(path: Path, file_format: int) -> dict[str, Any]:
-    """A record that `sealed` made.
-
-    Raises:
-        InputError: it is missing, unreadable, of another version, or was changed since it was written.
-    """
-    content = read_json(path)
-    require(isinstance(content, dict), f"The file '{path}' does not hold a record.")
-    record: dict[str, Any] = content
-    found = record.get("format")
-    require(
-        found == file_format and not isinstance(found, bool),
-        f"The file '{path}' has format {found}, but this version of dpilot reads format {file_format}.",
-    )
-    try:
-        intact = digest_of(record) == record.get(DIGEST)
-    except ValueError:
-        intact = False
-    require(intact, f"The file '{path}' was changed since it was written: its digest does not fit.")
-    written, here = str(record.get("dpilot")), dpilot_version()
-    require(
-        written.split(".")[:2] == here.split(".")[:2],
-        f"The file '{path}' was written by dpilot {written}, but this is dpilot {here}.",
-    )
-    return record
-
-
 def json_scalars(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without those left to their default, infinity spelled out, so that they can be written as JSON.
 
     Raises:
         InputError: a value is no JSON scalar.
     """
-    plain: dict[str, Any] = {}
-    for name, value in settings.items():
-        if value is None:
-            continue
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name, value in given.items():
         require(isinstance(value, (str, int, float)), f"{name} is {value!r}, but it must be a text or a number.")
-        plain[name] = str(value) if isinstance(value, float) and value - value != 0 else value
-    return plain
+    return {name: spelled_out(value) for name, value in given.items()}

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agents.weights import read_sealed, sealed
 from envs import EnvCore
 from envs.signals import is_schedule_feature
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
+from fl_core.base.sealed import read_sealed, sealed
 from fl_core.privacy.ledger import Ledger
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books

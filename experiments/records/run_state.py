@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from agents.weights import Tensors, read_sealed, read_tensors, sealed, write_tensors
+from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
+from fl_core.base.sealed import read_sealed, sealed
 
 FORMAT = 1
 RECORD = "state.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import numbers
@@ -42,6 +43,15 @@ def json_number(value: Any) -> Any:
     if isinstance(value, str):
         return NON_FINITE.get(value, value)
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else value
+
+
+def digest(content: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys; it gives away edits and damage, not a forger.
+
+    Raises:
+        ValueError: it holds a number that is not finite.
+    """
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def write_bytes(path: Path, content: bytes) -> None:

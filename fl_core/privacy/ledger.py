@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.files import digest, spelled_out
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
 from fl_core.privacy.curves import (
@@ -281,7 +282,7 @@ class Ledger:
     def _head(self) -> dict[str, Any]:
         """The budget, as JSON values."""
         return {
-            "epsilon": _json_number(self.epsilon),
+            "epsilon": spelled_out(float(self.epsilon)),
             "delta": self.delta,
             "sampling_rate": self.sampling_rate,
             "rounds": self.rounds,
@@ -291,17 +292,7 @@ class Ledger:
 
 def _row(charge: Charge) -> list[Any]:
     """A charge as JSON values: round, and name, σ and class of each release."""
-    return [charge.round, [[r.name, _json_number(r.noise_multiplier), r.signal_class] for r in charge.releases]]
-
-
-def _json_number(value: float) -> float | str:
-    """JSON has no infinity; `float` reads the word back."""
-    return float(value) if math.isfinite(value) else str(float(value))
-
-
-def digest(content: Any) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys; it gives away edits and damage, not a forger."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return [charge.round, [[r.name, spelled_out(float(r.noise_multiplier)), r.signal_class] for r in charge.releases]]
 
 
 def _digest_of(charges: str, head: Mapping[str, Any]) -> str:

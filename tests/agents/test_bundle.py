@@ -11,9 +11,10 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from agents import LearnedController, TrainingResult, load_controller, save_controller
-from agents.weights import digest_of, write_tensors
+from agents.weights import write_tensors
 from envs import DPilotEnv, DPilotVecEnv, make_core
 from fl_core.base.errors import InputError
+from fl_core.base.sealed import digest_of
 from tests.agents.conftest import TINY
 
 

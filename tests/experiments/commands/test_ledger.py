@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.weights import digest_of
 from envs import EnvCore, make_core
 from experiments.cli import main
 from experiments.records.ledger_file import FILE, RunRecord, read_record, record_of, write_record
 from experiments.records.privacy import report_of
 from fl_core.base.errors import InputError
+from fl_core.base.sealed import digest_of
 from fl_core.privacy import accounting
 from fl_core.privacy.ledger import Ledger
 from fl_core.run.charging import Books
