@@ -12,6 +12,7 @@ import tyro
 import yaml
 
 from experiments.commands.lists import LISTS, print_list
+from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import Cell, make_cells
 from experiments.papers.jobs import distinct, run_cells
 from experiments.papers.results import BlockResult, gather, write_data
@@ -55,6 +56,9 @@ class PaperCommand:
     """Folder that receives the table's folder."""
     folder: Path | None = None
     """The table's folder itself: to continue one that was moved, or to add to one."""
+    keep_code: tuple[str, ...] = ()
+    """Other versions of the code whose finished cells are kept as well, where you know that nothing that has changed
+    since can change a result; the results name them."""
 
     def execute(self) -> None:
         """Run what is missing, write the results, and print them."""
@@ -63,15 +67,15 @@ class PaperCommand:
             return
         table, change = find_table(self.name), self._change()
         self._check()
-        everything = make_cells(table, self.guarantees, self.seeds, change)
-        chosen = select(table, everything, self._blocks(table), self.methods, self.cells)
         folder = self.folder or self.runs / self._folder_name()
-        _announce(table, chosen, folder)
+        everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
+        wanted = [cell for cell in everything if cell.guarantee in self.guarantees]
+        chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)
+        _announce(table, chosen, everything, folder)
         shown = {cell.block for cell in chosen}
         # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
-        whole = make_cells(table, tuple(GUARANTEES), self.seeds, change)
-        whole = [cell for cell in whole if cell.block in shown or not cell.substitute_for]
-        run_cells(chosen, folder, self.curves, self.jobs, lambda: _write(table, whole, folder))
+        whole = [cell for cell in everything if cell.block in shown or not cell.substitute_for]
+        run_cells(chosen, folder, self.jobs, lambda: _write(table, whole, folder))
         results = _write(table, whole, folder)
         print_sheets([result for result in results if result.block.name in shown])
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
@@ -167,15 +171,17 @@ def _same(value: Any, text: str) -> bool:
         return str(value) == text.strip()
 
 
-def _announce(table: PaperTable, cells: Sequence[Cell], folder: Path) -> None:
-    """Say what is about to happen, and what is not as in the paper."""
+def _announce(table: PaperTable, cells: Sequence[Cell], everything: Sequence[Cell], folder: Path) -> None:
+    """Say what is about to happen, what is not as in the paper, and which finished runs are not used."""
     print(f"{table.paper}, {table.where}: {table.title}")
     for wanted, (dataset, model) in _substitutes(cells).items():
         why = "is not taken" if dataset_available(wanted) else "is not at hand"
         print(f"dataset '{wanted}' {why}: these are runs on {dataset} with model {model}, no reproduction.")
     runs = distinct(cells)
-    missing = sum(not cell.path(folder).exists() for cell in runs)
-    print(f"{len(runs)} run{'s' if len(runs) != 1 else ''}, {missing} to do, in {folder}", flush=True)
+    missing = [cell for cell in runs if find_record(cell, folder) is None]
+    for line in unused(missing, everything, folder):
+        print(line)
+    print(f"{len(runs)} run{'s' if len(runs) != 1 else ''}, {len(missing)} to do, in {folder}", flush=True)
 
 
 def _substitutes(cells: Sequence[Cell]) -> Mapping[str, tuple[str, str]]:

@@ -1,37 +1,30 @@
-"""The cells of a paper's table: which run each stands for, and the running of one."""
+"""The cells of a paper's table: which run each stands for."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
-import shutil
-import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from agents.online import KNOBS, OnlinePPO, parse_online
-from envs import EnvCore, EnvSpec
+from agents.online import KNOBS, OnlineSettings, parse_online
+from agents.online import NAME as ONLINE
+from envs import EnvSpec
 from envs.instances import instance_seeds
-from envs.playing import Policy, RowProgress, decisions
-from envs.tasks import Task, find_task
+from envs.tasks import find_task
 from experiments.contenders.contenders import is_online
 from experiments.papers.tables import Block, Layer, PaperTable, merge
-from experiments.records.privacy import privacy_report
-from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
+from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
-from fl_core.base.files import spelled_out, write_json
+from fl_core.base.files import digest, spelled_out
 from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.models.model import build_model
-from fl_core.run.config import EVALUATIONS, FederationConfig, RunSettings
-from policies.catalog import make_controller, parse_controller
+from fl_core.run.config import FederationConfig
+from policies.catalog import parse_controller
 
 HELD_FIXED = "none"
 """The controller of a row that names none: nobody sets anything, so that the clip norm stays the table's."""
@@ -39,6 +32,8 @@ SUBSTITUTES = {"fashion-mnist": (1, 28, 28), "mnist5k": (1, 28, 28), "digits": (
 """Datasets that may take the place of one that is not at hand, best first, and the shape of their images."""
 CLIP_SPAN = 8.0
 """A controller may choose clip norms from the table's divided by this to the table's times this."""
+RECORDING_MODULES = ("experiments.papers.runs", "experiments.records.privacy", "experiments.records.ledger_file")
+"""Modules of experiments whose code can change what a cell's record says."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,9 @@ class Cell:
         seed: the run's seed.
         federation: its settings.
         clip_norm: C, or where a controller starts from.
-        controller: who sets the knobs.
+        controller: spec of the controller that sets the knobs.
+        view: the environment's side: knobs, signals, and whether accuracy is measured after every round.
+        code: version of the code that runs it.
         substitute_for: the paper's dataset, where another has taken its place; else "".
     """
 
@@ -64,27 +61,51 @@ class Cell:
     federation: FederationConfig
     clip_norm: float
     controller: str
+    view: EnvSpec
+    code: str
     substitute_for: str = ""
 
     @property
+    def clip_range(self) -> tuple[float, float]:
+        """Lowest and highest clip norm that a controller may choose."""
+        return self.clip_norm / CLIP_SPAN, self.clip_norm * CLIP_SPAN
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """Everything that its result depends on, as JSON-able values."""
+        """The federation's settings, clip norm and controller, as JSON-able values."""
         values = asdict(self.federation) | {"clip_norm": self.clip_norm, "controller": self.controller}
-        # Where it runs and where the data lie make no difference beyond rounding.
-        for name in ("executor", "memory_limit_mib", "device", "data_root"):
-            del values[name]
         spelled: dict[str, Any] = spelled_out(values)
         return spelled
 
+    @cached_property
+    def asked(self) -> dict[str, Any]:
+        """Everything that its result depends on, defaults among it, as JSON-able values.
+
+        The place in the table is not part of it: equal runs of several tables and blocks are one.
+        """
+        everything = {
+            "code": self.code,
+            "seed": self.seed,
+            "federation": asdict(self.federation),
+            "environment": asdict(self.view),
+            "clip_norm": self.clip_norm,
+            "clip_range": self.clip_range,
+            "controller": controller_record(self.controller),
+        }
+        spelled: dict[str, Any] = spelled_out(everything)
+        return spelled
+
     @property
-    def key(self) -> str:
-        """Name of its files: equal for equal runs, wherever a table shows them, and different for different ones."""
-        usual = asdict(FederationConfig())  # left out, so that a new setting with a default changes no name
-        settings = {name: value for name, value in self.settings.items() if value != usual.get(name)}
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+    def stem(self) -> str:
+        """The readable beginning of its key."""
         config = self.federation
         words = [config.dataset, config.method, f"epsilon={config.epsilon:g}", config.partition, config.guarantee]
-        return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in (*words, str(self.seed), digest))
+        return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in (*words, str(self.seed)))
+
+    @cached_property
+    def key(self) -> str:
+        """Name of its files: equal for equal runs of the same code, and different for all others."""
+        return f"{self.stem}__{digest(self.asked)[:10]}"
 
     def path(self, folder: Path) -> Path:
         """Its record in a run's folder."""
@@ -94,7 +115,19 @@ class Cell:
         return f"{self.block}, {self.row}, {self.column}, {self.guarantee}, seed {self.seed}"
 
 
-def make_cells(table: PaperTable, guarantees: tuple[str, ...], seeds: int, change: Layer) -> list[Cell]:
+def controller_record(spec: str) -> dict[str, Any]:
+    """A controller with all its parameters, those left to their default in words where a task settles them."""
+    if is_online(spec):
+        online = parse_online(spec)
+        return {"name": ONLINE, "signals": online.signals, "seed": online.seed, **asdict(OnlineSettings())}
+    parsed = parse_controller(spec)
+    usual = {one.name: one.default_text for one in parsed.controller.parameters}
+    return {"name": parsed.name, "knobs": parsed.knobs, "parameters": usual | parsed.named_parameters()}
+
+
+def make_cells(
+    table: PaperTable, guarantees: tuple[str, ...], seeds: int, change: Layer, curves: bool = False
+) -> list[Cell]:
     """All cells of a table: whole tables first, seed by seed.
 
     Args:
@@ -102,12 +135,13 @@ def make_cells(table: PaperTable, guarantees: tuple[str, ...], seeds: int, chang
         guarantees: what is to be tried.
         seeds: runs per number; they are held-out instances, the same for every row.
         change: settings that replace the table's everywhere.
+        curves: whether accuracy is measured after every round.
 
     Raises:
         InputError: a setting is not allowed.
     """
     return [
-        _cell(table, block, (row, column), guarantee, seed, change)
+        _cell(table, block, (row, column), guarantee, seed, change, curves)
         for seed in instance_seeds("test", seeds)
         for block in table.blocks.values()
         for column in block.columns
@@ -116,7 +150,9 @@ def make_cells(table: PaperTable, guarantees: tuple[str, ...], seeds: int, chang
     ]
 
 
-def _cell(table: PaperTable, block: Block, place: tuple[str, str], guarantee: str, seed: int, change: Layer) -> Cell:
+def _cell(
+    table: PaperTable, block: Block, place: tuple[str, str], guarantee: str, seed: int, change: Layer, curves: bool
+) -> Cell:
     dataset = choose_dataset(block.dataset, str(change.get("dataset", "")))
     substitute = dataset != block.dataset
     layers = [*block.layers(*place), {"dataset": dataset}]
@@ -132,10 +168,22 @@ def _cell(table: PaperTable, block: Block, place: tuple[str, str], guarantee: st
         guarantee=guarantee,
         seed=seed,
         federation=make_federation(values, guarantee),
-        substitute_for=block.dataset if substitute else "",
         clip_norm=float(own["clip_norm"]),
         controller=str(own["controller"]),
+        view=_view(str(own["controller"]), guarantee, curves),
+        code=code_version(*RECORDING_MODULES),
+        substitute_for=block.dataset if substitute else "",
     )
+
+
+def _view(controller: str, guarantee: str, curves: bool) -> EnvSpec:
+    """The environment's side of a run: what its controller sets and sees."""
+    if is_online(controller):
+        knobs, signals = KNOBS, parse_online(controller).signals_in(guarantee)
+    else:
+        spec = parse_controller(controller)
+        knobs, signals = spec.knobs, spec.signals
+    return EnvSpec(knobs=knobs, signals=signals, reward="final-accuracy", evaluate_every_round=curves)
 
 
 _OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED}
@@ -170,97 +218,3 @@ def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConf
         if not config.recipe().private:
             return replace(config, guarantee="sound")
         return find_task("digits", **{**values, "guarantee": guarantee}).federation
-
-
-def run_cell(cell: Cell, folder: Path, curves: bool, progress: RowProgress) -> None:
-    """Run it and write its record; nothing of it stays where it is interrupted, except TensorBoard's events.
-
-    Args:
-        cell: the run.
-        folder: of the whole table.
-        curves: whether accuracy is measured after every round.
-        progress: told of every round done.
-    """
-    began = time.monotonic()
-    core = cell_core(cell, curves)
-    events = folder / "events" / cell.key
-    shutil.rmtree(events, ignore_errors=True)
-    core.reset([0], [RunSettings(seed=cell.seed)])
-    with RoundWriter(events) as writer:
-        rounds = _play(core, cell, writer, progress)
-        writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core, 0))
-    record = _record(core, cell)
-    seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
-    write_json(cell.path(folder), record | seconds)
-
-
-def cell_core(cell: Cell, curves: bool = False) -> EnvCore:
-    """The environment of a cell: a task of its own, under the knobs and signals that its controller needs."""
-    knobs, signals = _needs(cell)
-    low, high = cell.clip_norm / CLIP_SPAN, cell.clip_norm * CLIP_SPAN
-    task = Task(cell.table, str(cell), cell.federation, (low, high), cell.clip_norm)
-    view = EnvSpec(knobs=knobs, signals=signals, reward="final-accuracy", evaluate_every_round=curves)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return EnvCore(view, task=task)
-
-
-def _needs(cell: Cell) -> tuple[str, str]:
-    """Knobs that its controller sets and the signal set that it sees."""
-    if is_online(cell.controller):
-        return KNOBS, parse_online(cell.controller).signals_in(cell.guarantee)
-    spec = parse_controller(cell.controller)
-    return spec.knobs, spec.signals
-
-
-def _policy(core: EnvCore, cell: Cell) -> Policy:
-    """Its controller, which starts from the table's clip norm."""
-    if is_online(cell.controller):
-        return OnlinePPO.for_env(core, parse_online(cell.controller).seed)
-    return make_controller(parse_controller(cell.controller), core, cell.clip_norm)
-
-
-def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> list[float]:
-    """Let the controller act to the end. Returns the seconds of every round."""
-    seconds = []
-    policy = _policy(core, cell)
-    began = time.monotonic()
-    for _ in decisions(core, policy):
-        seconds.append(time.monotonic() - began)
-        writer.round(len(core.history[0]), core.history[0][-1] if core.history[0] else {})
-        progress(1)
-        began = time.monotonic()
-    return seconds
-
-
-def usual_time(rounds: Sequence[float]) -> float:
-    """Median seconds of a round; the last one, which accuracy is measured after, counts only where it is alone."""
-    return float(np.median(rounds[:-1] or rounds))
-
-
-def _record(core: EnvCore, cell: Cell) -> dict[str, Any]:
-    history = core.history[0]
-    last = history[-1] if history else {}
-    uploaded = [one["uplink_bytes"] for one in history if "uplink_bytes" in one]
-    return {
-        "seed": cell.seed,
-        "settings": cell.settings,
-        "rounds": len(history),
-        "diverged": not math.isfinite(last.get("server_norm", 0.0)),
-        "figures": spelled_out(last),
-        "tests": _tests(core, last),
-        "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,
-        "privacy": privacy_report(core, 0).as_json(),
-        "history": spelled_out(history),
-        "executor": core.federation.executor.choice,
-    }
-
-
-def _tests(core: EnvCore, last: Mapping[str, float]) -> dict[str, float]:
-    """The clients' final accuracy under every test: what papers mean by it is often left open."""
-    usual = core.federation.config.evaluation
-    measured = {usual: last.get("personal_accuracy", 0.0)}
-    for mode in EVALUATIONS:
-        if mode != usual:
-            measured[mode] = float(core.federation.evaluate(mode)["personal_accuracy"][0])
-    return {mode: measured[mode] for mode in EVALUATIONS}

@@ -12,21 +12,22 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from experiments.papers.cells import Cell, run_cell
+from experiments.papers.cell_records import find_record
+from experiments.papers.cells import Cell
 from experiments.papers.progress import TableProgress
+from experiments.papers.runs import run_cell
 from fl_core.base.errors import InputError
 
 Finished = Callable[[], object]
 """Told after every cell."""
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, finished: Finished) -> None:
-    """Run the cells that have no record yet.
+def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, finished: Finished) -> None:
+    """Run the cells that have no record that can be believed.
 
     Args:
         cells: those wanted.
         folder: of the table.
-        curves: whether accuracy is measured after every round.
         jobs: processes side by side; 1 runs them in this one.
         finished: told after every cell.
 
@@ -34,15 +35,15 @@ def run_cells(cells: Sequence[Cell], folder: Path, curves: bool, jobs: int, fini
         InputError: a cell cannot be run.
     """
     runs = distinct(cells)
-    missing = [cell for cell in runs if not cell.path(folder).exists()]
+    missing = [cell for cell in runs if find_record(cell, folder) is None]
     if not missing:
         return
-    done = [cell for cell in runs if cell.path(folder).exists()]
+    done = list(set(runs) - set(missing))
     with TableProgress(missing, done, folder, min(jobs, len(missing))) as progress:
         if jobs == 1:
-            _run_here(missing, folder, curves, progress, finished)
+            _run_here(missing, folder, progress, finished)
         else:
-            _Pool(folder, curves, progress, finished).run(missing, jobs)
+            _Pool(folder, progress, finished).run(missing, jobs)
 
 
 def distinct(cells: Sequence[Cell]) -> list[Cell]:
@@ -53,11 +54,11 @@ def distinct(cells: Sequence[Cell]) -> list[Cell]:
     return list(found.values())
 
 
-def _run_here(cells: Sequence[Cell], folder: Path, curves: bool, progress: TableProgress, finished: Finished) -> None:
+def _run_here(cells: Sequence[Cell], folder: Path, progress: TableProgress, finished: Finished) -> None:
     for cell in cells:
         progress.started(cell)
         try:
-            run_cell(cell, folder, curves, partial(progress.advanced, cell))
+            run_cell(cell, folder, partial(progress.advanced, cell))
         except InputError as error:
             raise InputError(f"Cell ({cell}): {error}") from error
         progress.finished(cell)
@@ -67,8 +68,8 @@ def _run_here(cells: Sequence[Cell], folder: Path, curves: bool, progress: Table
 class _Pool:
     """Processes with one cell each. A process that dies ends the whole table with a sentence, not with a hang."""
 
-    def __init__(self, folder: Path, curves: bool, progress: TableProgress, finished: Finished):
-        self._folder, self._curves, self._progress, self._finished = folder, curves, progress, finished
+    def __init__(self, folder: Path, progress: TableProgress, finished: Finished):
+        self._folder, self._progress, self._finished = folder, progress, finished
         self._running: dict[Connection, tuple[SpawnProcess, Cell]] = {}
 
     def run(self, cells: Sequence[Cell], jobs: int) -> None:
@@ -89,7 +90,7 @@ class _Pool:
     def _start(self, cell: Cell) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(cell, self._folder, self._curves, theirs), daemon=True)
+        process = context.Process(target=_work, args=(cell, self._folder, theirs), daemon=True)
         process.start()
         theirs.close()
         self._running[ours] = process, cell
@@ -112,14 +113,14 @@ class _Pool:
         self._progress.advanced(cell, message)
 
 
-def _work(cell: Cell, folder: Path, curves: bool, connection: Connection) -> None:
+def _work(cell: Cell, folder: Path, connection: Connection) -> None:
     """What a process does: one cell, telling of its rounds, or of what is wrong in one sentence."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's business
     torch.set_num_threads(1)
     try:
-        run_cell(cell, folder, curves, connection.send)
+        run_cell(cell, folder, connection.send)
     except InputError as error:
         with suppress(OSError):
             connection.send(str(error))

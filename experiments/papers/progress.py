@@ -11,9 +11,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
-from fl_core.base.errors import InputError
-from fl_core.base.files import read_json
 
 
 class Estimate:
@@ -45,7 +44,7 @@ class TableProgress:
         self._running: dict[str, tuple[float, int]] = {}
         self._estimate = Estimate()
         for cell in done:
-            record = _record(cell, folder)
+            record = find_record(cell, folder)
             if record:
                 self._estimate.learn(cell, float(record.get("seconds", 0.0)) / cell.federation.rounds)
         columns = (
@@ -81,7 +80,7 @@ class TableProgress:
         """It has its record."""
         del self._running[cell.key]
         self._missing.remove(cell)
-        record = _record(cell, self._folder) or {}
+        record = find_record(cell, self._folder) or {}
         seconds = float(record.get("seconds", 0.0))
         self._estimate.learn(cell, seconds / cell.federation.rounds)
         self._progress.update(self._task, advance=1, left=self._left())
@@ -105,14 +104,6 @@ class TableProgress:
         now = time.monotonic()
         known = [(now - began) / rounds for began, rounds in self._running.values() if rounds]
         return cell.federation.rounds * sum(known) / len(known) if known else 0.0
-
-
-def _record(cell: Cell, folder: Path) -> Mapping[str, Any] | None:
-    try:
-        record: Mapping[str, Any] = read_json(cell.path(folder))
-    except InputError:
-        return None
-    return record
 
 
 def _accuracy(record: Mapping[str, Any]) -> str:

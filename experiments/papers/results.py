@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
 from experiments.papers.tables import MEASURES, Block, PaperTable
 from experiments.records.folder import write_csv
-from fl_core.base.errors import InputError
-from fl_core.base.files import read_json, spelled_out, write_json
+from fl_core.base.files import spelled_out, write_json
 
 OVERALL = "all"
 """The column that stands for the mean over the columns."""
@@ -74,12 +74,14 @@ class BlockResult:
         settings: those that every run of the block shares.
         substitute_for: the paper's dataset, where another has taken its place; else "".
         numbers: those that at least one finished cell stands behind.
+        code: versions of the code that ran them.
     """
 
     block: Block
     settings: Mapping[str, Any]
     substitute_for: str
     numbers: tuple[Number, ...]
+    code: tuple[str, ...] = ()
 
     @property
     def guarantees(self) -> tuple[str, ...]:
@@ -140,20 +142,17 @@ def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
-    """The results of the cells that have a record, block by block.
-
-    Raises:
-        InputError: a record is not what this program writes.
-    """
+    """The results of the cells that have a record that can be believed, block by block."""
     found = []
     for block in table.blocks.values():
         own = [cell for cell in cells if cell.block == block.name]
         if not own:
             continue
-        numbers = []
+        numbers, code = [], set()
         for place in dict.fromkeys((cell.row, cell.column, cell.guarantee) for cell in own):
-            paths = [one.path(folder) for one in own if (one.row, one.column, one.guarantee) == place]
-            records = [_read(path) for path in dict.fromkeys(paths) if path.exists()]
+            there = {one.key: one for one in own if (one.row, one.column, one.guarantee) == place}
+            records = [record for one in there.values() if (record := find_record(one, folder)) is not None]
+            code |= {str(record["asked"]["code"]) for record in records}
             if records:
                 numbers.append(_number(block, place, records))
         found.append(
@@ -162,16 +161,10 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
                 settings=_shared([cell.settings for cell in own]),
                 substitute_for=own[0].substitute_for,
                 numbers=tuple(numbers),
+                code=tuple(sorted(code)),
             )
         )
     return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    record = read_json(path)
-    if not isinstance(record, dict) or not {"figures", "privacy", "tests", "seconds_per_round"} <= set(record):
-        raise InputError(f"The file '{path}' is no record of a cell; remove it to run the cell again.")
-    return record
 
 
 def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -229,6 +222,7 @@ def _block_json(result: BlockResult) -> dict[str, Any]:
     return {
         "measure": MEASURES[result.block.measure],
         "substitute_for": result.substitute_for,
+        "code": list(result.code),
         "settings": spelled_out(result.settings),
         "numbers": [spelled_out(asdict(number)) for number in result.numbers],
         "rank_correlations": {guarantee: result.correlations(guarantee) for guarantee in result.guarantees},

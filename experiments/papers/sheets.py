@@ -69,6 +69,8 @@ def _accuracy(result: BlockResult) -> Sheet:
     seeds = sorted({number.seeds for number in result.numbers})
     words = f"ours: mean of {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
     remarks = [words + (", ± standard deviation" if seeds[-1] > 1 else "")]
+    if len(result.code) > 1:
+        remarks.append(f"from several versions of the code: {', '.join(result.code)}")
     if any(number.diverged for number in result.numbers):
         remarks.append("* some of the runs diverged")
     return Sheet(_title(result), ("method", "", *block.columns), tuple(rows), tuple(remarks))

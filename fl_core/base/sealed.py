@@ -71,11 +71,20 @@ def require_same(said: Any, asked: Any, what: str) -> None:
     Raises:
         InputError: an entry differs, or only one of them has it.
     """
-    mine, theirs = _flat(spelled_out(asked)), _flat(said)
+    found = first_difference(said, asked)
+    if found is not None:
+        name, known, here = found
+        raise InputError(f"{what} was made with {name} {known}, but here it is {here}; start anew.")
+
+
+def first_difference(said: Any, asked: Any) -> tuple[str, Any, Any] | None:
+    """Dotted name, recorded and present value of the first setting that two nested mappings do not share."""
+    theirs, mine = _flat(said), _flat(spelled_out(asked))
     for name in {**mine, **theirs}:
         known, here = theirs.get(name, "not recorded"), mine.get(name, "no setting")
         if known != here:
-            raise InputError(f"{what} was made with {name} {known}, but here it is {here}; start anew.")
+            return name, known, here
+    return None
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ TINY = ["--dataset", "digits", "--model", "mlp", "--rounds", "2", "--change", "l
 TINY += ["executor=vectorized"]
 SMALL = ["paper", "fedglp-adp-table1", *TINY, "--methods", "DP-FedAvg", "fedglp-adp", "--blocks", "fashion-mnist"]
 SMALL += ["--cells", "epsilon=2"]
-TIMES = ("seconds", "seconds_per_round", "executor")
+TIMES = ("seconds", "seconds_per_round", "executor", "digest")
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def test_an_agent_that_learns_within_the_run_is_judged_by_what_it_sees(folder, c
     assert main(command) == 0
     assert "2 runs, 2 to do" in capsys.readouterr().out
     records = [json.loads(path.read_text()) for path in (folder / "here" / "cells").glob("*.json")]
-    by_guarantee = {record["settings"]["guarantee"]: record for record in records}
+    by_guarantee = {record["asked"]["federation"]["guarantee"]: record for record in records}
     exact = [text for text in by_guarantee["as-published"]["privacy"]["uncovered"] if "the controller" in text]
     assert "trimmed_loss" in exact[0]
     assert by_guarantee["sound"]["privacy"]["uncovered"] == []
@@ -167,7 +167,7 @@ def test_processes_side_by_side_give_the_same_records(folder):
     cells = make_cells(find_table("fedglp-adp-table1"), ("sound",), 1, {**change, "executor": "vectorized"})
     chosen = [cell for cell in cells if cell.column == "epsilon=2" and cell.row in ("DP-FedAvg", "FedGLP-ADP")]
     for name, processes in (("one", 1), ("two", 2)):
-        run_cells(chosen, folder / name, False, processes, lambda: None)
+        run_cells(chosen, folder / name, processes, lambda: None)
     one, two = (
         {name: without_times(content) for name, content in records(folder / where).items()} for where in ("one", "two")
     )

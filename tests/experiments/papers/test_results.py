@@ -1,17 +1,17 @@
 """Numbers beside the printed ones: means, rank correlations, sheets."""
 
+import dataclasses
 import json
 import math
 
 import pytest
 
+from experiments.papers.cell_records import write_record
 from experiments.papers.cells import make_cells
 from experiments.papers.progress import Estimate
 from experiments.papers.results import gather, rank_correlation, write_data
 from experiments.papers.sheets import markdown, sheets
 from experiments.papers.tables import find_table
-from fl_core.base.errors import InputError
-from fl_core.base.files import write_json
 
 TABLE = find_table("fedglp-adp-table3")
 
@@ -38,7 +38,7 @@ def cells(tmp_path):
             # Fixed is ahead at 2 and behind at 4; the second seed adds four points.
             base = {"Fixed": {"epsilon=2": 0.6, "epsilon=4": 0.5}, "Dynamic": {"epsilon=2": 0.5, "epsilon=4": 0.7}}
             extra = 0.04 if cell.seed == made[-1].seed else 0.0
-            write_json(cell.path(tmp_path), record(base[cell.row][cell.column] + extra))
+            write_record(cell, tmp_path, record(base[cell.row][cell.column] + extra))
     return made
 
 
@@ -87,7 +87,7 @@ def test_what_is_not_finite_is_told(cells, tmp_path):
     privacy = record(0.5)["privacy"] | {"spent": "inf", "certified": None, "updates_only": "inf", "uncovered": ["all"]}
     for cell in cells:
         if cell.row == "Fixed":
-            write_json(cell.path(tmp_path), record(0.1, diverged=True, privacy=privacy))
+            write_record(cell, tmp_path, record(0.1, diverged=True, privacy=privacy))
     results = gather(TABLE, cells, tmp_path)
     write_data(TABLE, results, tmp_path)
     text = markdown(TABLE, results)
@@ -102,10 +102,19 @@ def test_nothing_done_yet_makes_no_sheet(tmp_path):
     assert "Left open" in markdown(TABLE, results)
 
 
-def test_a_file_that_is_no_record_is_named(cells, tmp_path):
+def test_a_file_that_is_no_record_stands_behind_no_number(cells, tmp_path):
     cells[0].path(tmp_path).write_text("{}")
-    with pytest.raises(InputError, match=r"is no record of a cell"):
-        gather(TABLE, cells, tmp_path)
+    (block,) = gather(TABLE, cells, tmp_path)
+    assert block.find(cells[0].row, cells[0].column, "sound").seeds == 1
+
+
+def test_several_versions_of_the_code_are_named(cells, tmp_path):
+    older = [dataclasses.replace(cell, code="0" * 12) for cell in cells if cell.column == "epsilon=16"]
+    for cell in older:
+        write_record(cell, tmp_path, record(0.5))
+    (block,) = gather(TABLE, [cell for cell in cells if cell.column != "epsilon=16"] + older, tmp_path)
+    assert block.code == ("0" * 12, cells[0].code)
+    assert f"from several versions of the code: {'0' * 12}, {cells[0].code}" in markdown(TABLE, [block])
 
 
 def test_the_time_left_is_estimated_by_the_cost_of_each_method(cells):

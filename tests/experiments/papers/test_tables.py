@@ -133,8 +133,7 @@ def test_equal_runs_share_a_record_and_different_ones_do_not():
     cells = make_cells(table, ("sound", "as-published"), 2, {"dataset": "digits", "model": "mlp"})
     keys = {}
     for cell in cells:
-        settings = cell.settings, cell.seed
-        assert keys.setdefault(cell.key, settings) == settings
+        assert keys.setdefault(cell.key, cell.asked) == cell.asked
     blocks = ("emnist-personalized", "emnist-global")
     one, other = ([cell.key for cell in cells if cell.block == block] for block in blocks)
     assert one == other

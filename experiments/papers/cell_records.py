@@ -1,0 +1,124 @@
+"""Records of finished cells: used again only where everything they say of their run is what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.papers.cells import Cell
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import write_json
+from fl_core.base.sealed import first_difference, read_sealed, require_same, sealed
+
+FORMAT = 1
+_RESULTS = frozenset(("figures", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round"))
+
+
+def write_record(cell: Cell, folder: Path, results: Mapping[str, Any]) -> None:
+    """Write what a cell came to, with everything that was asked of it and a digest over both.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    write_json(cell.path(folder), sealed({"seed": cell.seed, "asked": cell.asked, **results}, FORMAT))
+
+
+def read_record(cell: Cell, folder: Path) -> dict[str, Any]:
+    """Read the record of a cell.
+
+    Raises:
+        InputError: there is none, it is damaged or of an older version, or it is of another run than the cell.
+    """
+    path = cell.path(folder)
+    record = read_sealed(path, FORMAT)
+    require(set(record) >= _RESULTS, f"The file '{path}' is no record of a cell.")
+    require_same(record.get("asked"), cell.asked, f"The record '{path}'")
+    return record
+
+
+def find_record(cell: Cell, folder: Path) -> dict[str, Any] | None:
+    """The record of a cell, or None where there is none that can be believed."""
+    if not cell.path(folder).exists():
+        return None
+    try:
+        return read_record(cell, folder)
+    except InputError:
+        return None
+
+
+def kept(cells: Sequence[Cell], folder: Path, versions: Sequence[str]) -> list[Cell]:
+    """Cells, of other code where only that has finished them and is to be kept.
+
+    Args:
+        cells: of this code.
+        folder: of the table.
+        versions: of the code, whose finished cells count as well, the first before the others.
+
+    Raises:
+        InputError: no cell is finished by one of these versions.
+    """
+    found: dict[str, int] = dict.fromkeys(versions, 0)
+    chosen = []
+    for cell in cells:
+        others = (replace(cell, code=version) for version in versions)
+        older = next((one for one in others if find_record(one, folder)), None)
+        if older is not None:
+            found[older.code] += 1
+        chosen.append(older if older is not None and find_record(cell, folder) is None else cell)
+    for version, count in found.items():
+        require(count > 0, f"keep_code is '{version}', but no finished cell in '{folder}' is of that code.")
+    return chosen
+
+
+# ---------------------------------------------------------------- records that are not used
+
+
+def unused(missing: Iterable[Cell], known: Collection[Cell], folder: Path) -> list[str]:
+    """Say in a line each which finished runs stand in for no missing cell although they look alike, and why.
+
+    Args:
+        missing: cells that are about to be run.
+        known: all cells whose records have a place in the table.
+        folder: of the table.
+    """
+    names = {cell.path(folder).name for cell in known}
+    reasons: dict[str, list[str]] = {}
+    seen: set[Path] = set()
+    for cell in missing:
+        own = cell.path(folder)
+        alike = [path for path in sorted(own.parent.glob(f"{cell.stem}__*.json")) if path.name not in names]
+        for path in ([own] if own.exists() else []) + alike:
+            if path not in seen:
+                kind, sentence = _reason(cell, path)
+                reasons.setdefault(kind, []).append(sentence)
+            seen.add(path)
+    return [_line(kind, sentences) for kind, sentences in reasons.items()]
+
+
+def _reason(cell: Cell, path: Path) -> tuple[str, str]:
+    """Why a record is not used for a cell: a kind, and a sentence that names what differs."""
+    try:
+        record = read_sealed(path, FORMAT)
+    except InputError as error:
+        return "unreadable", str(error)
+    said = record.get("asked")
+    code = said.get("code") if isinstance(said, Mapping) else None
+    if code != cell.code:
+        return f"code {code}", ""
+    name, found, here = first_difference(said, cell.asked) or ("nothing", "", "")
+    return f"settings {name}", f"{name} is {found} there and {here} here"
+
+
+def _line(kind: str, sentences: Sequence[str]) -> str:
+    count = f"{len(sentences)} finished run{'s' if len(sentences) > 1 else ''}"
+    what, _, detail = kind.partition(" ")
+    if what == "unreadable":
+        return f"{count} of an older version of dpilot or damaged, not used: {sentences[0]}"
+    if what == "settings":
+        return f"{count} of other settings, not used: {sentences[0]}."
+    return (
+        f"{count} of another version of the code, not used; add --keep-code {detail} to keep "
+        f"{'them' if len(sentences) > 1 else 'it'}, if nothing that has changed since can change a result."
+    )
