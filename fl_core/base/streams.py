@@ -77,7 +77,10 @@ def normal_draws(
 
     Args:
         shape: of the draws.
-        seed, stream, round_index, secret: as in `noise_key`.
+        seed: as in `noise_key`.
+        stream: as in `noise_key`.
+        round_index: as in `noise_key`.
+        secret: as in `noise_key`.
         device: where the draws are needed; they are made on the host.
     """
     philox = np.random.Philox(key=noise_key(seed, stream, round_index, secret))

@@ -298,7 +298,8 @@ class Federation:
 
         Args:
             models: one per client.
-            run, client: whose samples.
+            run: rows of the batch whose samples are taken.
+            client: clients in those rows.
             samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
         """
         tables, limit = self.tables, self.executor.memory_limit(self.device)

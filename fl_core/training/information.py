@@ -137,7 +137,8 @@ def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tens
     Args:
         model: the network.
         parameters: models `[rows, size]`.
-        images, labels: a minibatch of each client `[rows, batch, ...]`.
+        images: a minibatch of each client `[rows, batch, ...]`.
+        labels: its classes `[rows, batch]`.
         probes: random signs `[probes, size]`, the same for all clients.
 
     Returns:

@@ -58,7 +58,8 @@ class OptimizerState:
         """Move the parameters by one step, in place.
 
         Args:
-            parameters, gradient: `[clients, size]` or `[size]`.
+            parameters: `[clients, size]` or `[size]`.
+            gradient: of the same shape.
             learning_rate: broadcastable to them, `[clients, 1]` or a scalar tensor.
             mask: 1 on the coordinates that move, of the same shape; None for all. The others get no decay either.
 

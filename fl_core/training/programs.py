@@ -65,8 +65,13 @@ def find_program(
     """Find the traced program of these shapes, or trace it.
 
     Args:
-        model, view, update: the loss that is differentiated.
-        parameters, images, labels, context: of the shapes that the program will be run on.
+        model: the network.
+        view: the clients' models as functions of the parameters; None where they are the parameters.
+        update: the phase of local training that is differentiated.
+        parameters: models, of the shape that the program will be run on, as are the next three.
+        images: minibatches.
+        labels: classes of the minibatches.
+        context: tensors of the clients' round.
         apart: True to allow the gradient in pieces, which saves putting those of the tensors together.
     """
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
