@@ -11,7 +11,8 @@ from .recipes.catalog import METHODS, find_method
 from .recipes.mechanism import MECHANISMS, Mechanism
 from .recipes.objective import Objective
 from .recipes.parts import KnobRange, Part
-from .recipes.personalization import PERSONALIZATIONS, Personalization
+from .recipes.personalization import Personalization
+from .recipes.personalization_kinds import PERSONALIZATIONS
 from .recipes.recipe import Recipe, edit, without
 from .recipes.sparsification import SPARSIFICATIONS, Sparsification
 from .recipes.terms import TERMS, Term

@@ -1,4 +1,4 @@
-"""How the server turns noised updates into its next model."""
+"""Aggregation: from the noised updates to the server's next model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from fl_core.base.errors import require_name
 from fl_core.recipes.parts import KnobRange, Part
@@ -26,9 +27,9 @@ WEIGHTS = {
 class Aggregation(Part):
     """A mean of the updates, added with the server's learning rate.
 
-    What is tested is a running average of the server's models, whose newest one has the weight w_t: training goes on
-    from the newest alone. It is a function of what is released, so it costs no privacy. At w_t = 1 nothing is averaged;
-    w_t = 1/k in the k-th round of a run's last K makes it the plain mean of these K models.
+    Tests run on a running average of the server's models, in which the newest has the weight w_t; training goes on from
+    the newest alone. The average is a function of released models, so it costs no privacy. At w_t = 1 nothing is
+    averaged; w_t = 1/k in the k-th round of a run's last K makes it the plain mean of these K models.
 
     Attributes:
         divide_by: one of `DIVISORS`.
@@ -45,8 +46,8 @@ class Aggregation(Part):
         require_name("aggregation.weights", self.weights, WEIGHTS)
 
     @property
+    @override
     def knobs(self) -> tuple[KnobRange, ...]:
-        """See the base class."""
         averaged = "weight of this round's model in the running average that is tested; 1 tests the model itself"
         return (
             KnobRange("server_learning_rate", 0.05, 2.0, 1.0, "log", "factor on the mean update"),
@@ -54,12 +55,12 @@ class Aggregation(Part):
         )
 
     @property
+    @override
     def uncovered(self) -> tuple[str, ...]:
-        """See the base class."""
         return ("each client's number of samples, by its weight",) if self.weights == "data" else ()
 
     def client_weights(self, samples: Tensor, present: Tensor) -> Tensor:
-        """Weight of each client's update `[runs, width]`; they average to 1 over those that are present.
+        """Weigh the clients' updates `[runs, width]`; weights average to 1 over the clients that are present.
 
         Args:
             samples: training samples of each client `[runs, width]`.
@@ -73,13 +74,13 @@ class Aggregation(Part):
         return weights
 
     def mean(self, released: Tensor, expected: float, participants: Tensor, sharers: Tensor | None) -> Tensor:
-        """The mean update `[runs, size]`.
+        """Compute the mean update `[runs, size]`.
 
         Args:
             released: noised sum `[runs, size]`.
             expected: public expected size of the cohort.
-            participants: clients that took part `[runs]`.
-            sharers: clients that shared each coordinate `[runs, size]`; None where all did.
+            participants: number of clients that took part `[runs]`.
+            sharers: number of clients that shared each coordinate `[runs, size]`; None where all did.
         """
         if self.divide_by == "expected":
             return released / expected

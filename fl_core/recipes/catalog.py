@@ -1,17 +1,12 @@
-"""Every method by name. A method is a recipe of five parts; adding one is adding an entry here."""
+"""The methods by name, each a recipe of five parts; to add one, add an entry to `METHODS`."""
 
 from __future__ import annotations
 
 from fl_core.base.errors import require_name
 from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
-from fl_core.recipes.personalization import (
-    AdditiveHead,
-    FisherMask,
-    GrowingMask,
-    OwnModel,
-    Personalization,
-)
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.personalization_kinds import AdditiveHead, FisherMask, GrowingMask, OwnModel
 from fl_core.recipes.recipe import Recipe
 from fl_core.recipes.sparsification import FisherTop, RandomMask, Reparameterized, TopK
 from fl_core.recipes.terms import (
@@ -214,7 +209,7 @@ METHODS: dict[str, Recipe] = {
 
 
 def find_method(name: str) -> Recipe:
-    """The recipe of a name.
+    """Look up the recipe of a method.
 
     Raises:
         InputError: no method has that name.

@@ -11,7 +11,10 @@ from fl_core.models.model import Span
 
 
 def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:
-    """Min-max of `[..., size]` within each span; constant spans give 0 (FedDPA eq. 5, ADP-PFL eq. 14)."""
+    """Scale each span of `[..., size]` to [0, 1] by its min and max; constant spans give 0.
+
+    FedDPA eq. 5, ADP-PFL eq. 14.
+    """
     pieces = []
     for span in spans:
         piece = values[..., span.slice]
@@ -22,15 +25,16 @@ def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:
 
 
 def largest(scores: Tensor, counts: Tensor) -> Tensor:
-    """Mask (float) of the `counts` largest entries of each row; of equal ones any.
+    """Mask the `counts` largest entries of each row (1.0, else 0.0); ties are broken arbitrarily.
 
     Args:
         scores: `[rows, size]`.
-        counts: int64 `[rows]`, how many are wanted of each row.
+        counts: int64 `[rows]`, number of entries of each row.
     """
     most = int(counts.max()) if len(counts) else 0
     mask = torch.zeros_like(scores)
     if most:
+        # `topk` takes one k for all rows: the largest is computed, and rows that want fewer drop the tail.
         chosen = scores.topk(most, dim=-1).indices
         wanted = torch.arange(most, device=scores.device) < counts.unsqueeze(-1)
         mask.scatter_(-1, chosen, wanted.to(scores.dtype))
@@ -38,13 +42,13 @@ def largest(scores: Tensor, counts: Tensor) -> Tensor:
 
 
 def kept_count(fraction: Tensor, size: int) -> Tensor:
-    """How many of `size` coordinates a fraction in [0, 1] keeps: rounded, at least 1 where it is above 0, int64."""
+    """Convert a fraction in [0, 1] to a number of `size` coordinates (int64): rounded, at least 1 if it is above 0."""
     count = torch.round(fraction.to(torch.float64) * size).to(torch.int64)
     return torch.where(fraction > 0, count.clamp_min(1), count).clamp_max(size)
 
 
 def keep_largest(scores: Tensor, fraction: Tensor) -> Tensor:
-    """Mask of the largest entries of each row, a fraction of them.
+    """Mask a fraction of each row, its largest entries.
 
     Args:
         scores: `[rows, size]`.
@@ -54,7 +58,7 @@ def keep_largest(scores: Tensor, fraction: Tensor) -> Tensor:
 
 
 def grow(mask: Tensor, scores: Tensor, fraction: Tensor, spans: Sequence[Span]) -> Tensor:
-    """The mask after it has grown, in each span, to a fraction of the span's coordinates by their scores.
+    """Grow a mask in each span to a fraction of the span's coordinates, those with the largest scores.
 
     Coordinates in the mask stay in it (FedGLP-ADP, section 4.1).
 
@@ -65,7 +69,7 @@ def grow(mask: Tensor, scores: Tensor, fraction: Tensor, spans: Sequence[Span]) 
         spans: layers.
     """
     grown = mask.clone()
-    ranked = torch.where(mask > 0, torch.inf, scores)
+    ranked = torch.where(mask > 0, torch.inf, scores)  # what is in the mask outranks every score
     for span in spans:
         size = span.stop - span.start
         wanted = torch.round(fraction.to(torch.float64) * size).to(torch.int64)

@@ -1,4 +1,4 @@
-"""What a client minimises: the local loss, and the phases of local training."""
+"""Local objective of a client: its loss, and the phases of local training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Context", "Forward", "Objective", "Phase", "Update", "cross_entropy"
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of the minibatch, in fewer operations than PyTorch's under a map (it has no ignored label)."""
+    """Compute the minibatch's mean cross-entropy; no label is ignored, which saves operations under a map."""
     log_probabilities = functional.log_softmax(logits, dim=-1)
     return -log_probabilities.gather(-1, labels.unsqueeze(-1)).mean()
 
@@ -26,11 +26,11 @@ class Update:
     """One optimizer step per minibatch, on some coordinates of the client's vector.
 
     Attributes:
-        terms: of the loss, on top of cross-entropy.
+        terms: terms of the loss beside cross-entropy.
         trains: `all`, `head` or `body`; the rest of the vector stays as it is.
         only: `personal` or `shared` coordinates by the context's mask, or empty for all of the stretch.
         sharpness: radius ρ of sharpness-aware minimisation; 0 is the plain gradient.
-        adaptive_sharpness: whether ρ is measured relative to each coordinate's size (ASAM).
+        adaptive_sharpness: True to measure ρ relative to each coordinate's size (ASAM).
     """
 
     terms: tuple[Term, ...] = ()
@@ -40,7 +40,7 @@ class Update:
     adaptive_sharpness: bool = False
 
     def loss(self, batch: Batch) -> Tensor:
-        """Scalar loss of a minibatch."""
+        """Compute the scalar loss of a minibatch."""
         loss = cross_entropy(batch.logits, batch.labels)
         for term in self.terms:
             loss = term(loss, batch)
@@ -48,7 +48,7 @@ class Update:
 
     @property
     def gradient_passes(self) -> int:
-        """Forward and backward passes of one step."""
+        """Number of forward and backward passes of one step."""
         return 2 if self.sharpness else 1
 
 
@@ -59,7 +59,7 @@ class Phase:
     Attributes:
         updates: the steps taken on each minibatch.
         work: length of the phase as a multiple of the configured local work, above 0.
-        clamped: whether every step ends in a clamp of each coordinate to the context's `radius` around the start.
+        clamped: True to end every step by clamping each coordinate to the context's `radius` around the start.
     """
 
     updates: tuple[Update, ...] = (Update(),)
@@ -81,7 +81,7 @@ class Objective(Part):
 
     Attributes:
         schedule: one of `SCHEDULES`.
-        terms: of the loss, on top of cross-entropy; in `head-then-body` of the body's phase only.
+        terms: terms of the loss beside cross-entropy; in `head-then-body` of the body's phase only.
         sharpness, adaptive_sharpness: of sharpness-aware minimisation (`Update`).
         head_work: length of the head's phase as a multiple of the configured local work.
         clamp_count: M > 0 clamps every coordinate to ±C/√M around the start after each step (FedADDP); -1 takes the
@@ -110,7 +110,7 @@ class Objective(Part):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases, one after the other."""
+        """Phases of local training, in order."""
         sam: dict[str, Any] = {"sharpness": self.sharpness, "adaptive_sharpness": self.adaptive_sharpness}
         clamped = self.clamp_count != 0
         head = Phase((Update(trains="head"),), work=self.head_work)
@@ -127,6 +127,6 @@ class Objective(Part):
 
     @property
     def needs(self) -> set[str]:
-        """Entries of the context that its losses read, beside `start`."""
+        """Names of the context's entries that the losses read, beside `start`."""
         names = {name for term in self.terms for name in term.needs}
         return names | ({"personal"} if self.schedule == "personal-then-shared" else set())

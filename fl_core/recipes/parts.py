@@ -1,4 +1,4 @@
-"""What the five parts of a method have in common: knobs, releases, and what they leave uncovered."""
+"""Interface of the five parts of a method: knobs, releases, and disclosures that no noise covers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class KnobRange:
     """A setting of a part that a controller may choose for every round.
 
     Attributes:
-        name: what plans, environments and the command line call it.
+        name: name in plans, environments and on the command line.
         low, high: range of its values.
         default: value where nobody sets it.
-        scale: `log` or `linear`, how an action spans the range.
-        summary: what it does.
-        per_layer: whether it has one value per layer of the model.
+        scale: `log` or `linear`, the scale on which an action spans the range.
+        summary: description in one line.
+        per_layer: True if it has one value per layer of the model.
     """
 
     name: str
@@ -29,7 +29,7 @@ class KnobRange:
 
 
 def clamp_size(count: int, cohort: float) -> float:
-    """M of a clamp or clip to C/√M per coordinate: `count`, or where that is -1 the expected cohort, at least 1."""
+    """Compute M of a clamp or clip to C/√M per coordinate: `count`, or for -1 the expected cohort, at least 1."""
     return max(1.0, cohort) if count == -1 else float(count)
 
 
@@ -44,15 +44,15 @@ class Part:
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:
-        """What a controller may set about it."""
+        """Knobs that a controller may set."""
         return ()
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """What it makes known about the clients beside their updates, with noise that the ledger is charged for."""
+        """Names of its noised releases beside the update, which the ledger is charged for."""
         return ()
 
     @property
     def uncovered(self) -> tuple[str, ...]:
-        """What it makes known about the clients without noise that the ledger could charge, as phrases."""
+        """Phrases for what it discloses about clients without noise, so that no ledger can charge for it."""
         return ()

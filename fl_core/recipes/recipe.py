@@ -14,7 +14,8 @@ from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
 from fl_core.recipes.objective import SCHEDULES, Objective
 from fl_core.recipes.parts import KnobRange, Part
-from fl_core.recipes.personalization import PERSONALIZATIONS, Personalization
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.personalization_kinds import PERSONALIZATIONS
 from fl_core.recipes.sparsification import SPARSIFICATIONS, Sparsification
 from fl_core.recipes.terms import Context, find_term
 
@@ -31,7 +32,7 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "layer-wise-personalization": ("growing-mask",),
     "adaptive-clipping": ("layers",),
 }
-"""Names that the papers' ablation tables give to parts and terms."""
+"""Name in the papers' ablation tables -> parts and terms."""
 
 _SWAPS: dict[str, Mapping[str, Part]] = {
     "personalization": PERSONALIZATIONS,
@@ -42,13 +43,13 @@ _SWAPS: dict[str, Mapping[str, Part]] = {
 
 @dataclass(frozen=True)
 class View:
-    """How a client's vector becomes the parameters that a forward pass computes with."""
+    """Map from a client's vector to the parameters that a forward pass computes with."""
 
     personalization: Personalization
     sparsification: Sparsification
 
     def __call__(self, model: Model, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Parameters `[size]` and the mask they are under `[size]`, if any, of one client's vector."""
+        """Compute the parameters `[size]` of one client's vector, and the mask `[size]` that they are under, if any."""
         parameters = self.personalization.parameters(model, vector)
         support = self.sparsification.support(model, parameters, context)
         if support is None:
@@ -63,7 +64,7 @@ class Recipe:
     Attributes:
         name, summary, source: for lists.
         published: edits that turn the sound recipe into the paper's arithmetic.
-        published_uncovered: what the paper's method makes known without noise, beside what its parts declare.
+        published_uncovered: disclosures of the paper's method without noise, beside those that its parts declare.
     """
 
     name: str
@@ -90,17 +91,17 @@ class Recipe:
 
     @property
     def exchanges(self) -> bool:
-        """Whether anything reaches the server."""
+        """True if anything reaches the server."""
         return not self.personalization.shares_nothing
 
     @property
     def private(self) -> bool:
-        """Whether what reaches the server is clipped and noised."""
+        """True if what reaches the server is clipped and noised."""
         return self.exchanges and self.mechanism.private
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:
-        """What a controller may set per round."""
+        """Knobs that a controller may set per round."""
         if not self.exchanges:
             return ()
         order = ("mechanism", "aggregation", "personalization", "objective", "sparsification")
@@ -108,28 +109,28 @@ class Recipe:
 
     @property
     def view(self) -> View:
-        """How vectors become parameters."""
+        """Map from vectors to parameters."""
         return View(self.personalization, self.sparsification)
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """What is released with noise that the ledger is charged for."""
+        """Names of the noised releases that the ledger is charged for."""
         if not self.private:
             return ()
         return ("update", *(name for part in self.parts.values() for name in part.releases))
 
     def in_mode(self, guarantee: str) -> Recipe:
-        """The recipe as it runs under a guarantee, one of `GUARANTEES`."""
+        """Return the recipe as it runs under a guarantee, one of `GUARANTEES`."""
         if guarantee == "sound" or not self.exchanges:
             return replace(self, published_uncovered=())
         return edit(self, self.published)
 
     def uncovered(self, placement: str, cohort_varies: bool) -> tuple[str, ...]:
-        """What it makes known about the clients that no noise covers, as phrases; empty where the ledger's ε holds.
+        """List what it discloses about the clients without noise, as phrases; empty where the ledger's ε holds.
 
         Args:
-            placement: who adds the noise.
-            cohort_varies: whether the number of participants is private.
+            placement: party that adds the noise.
+            cohort_varies: True if the number of participants is private.
         """
         if not self.private:
             return ("the updates themselves, without noise",) if self.exchanges else ()
@@ -148,7 +149,7 @@ class Recipe:
 
     @property
     def gradient_passes(self) -> str:
-        """Passes over a minibatch per local step, and what comes on top, for lists and benchmarks."""
+        """Passes over a minibatch per local step and work beside them, as text for lists and benchmarks."""
         passes = [str(sum(update.gradient_passes for update in phase.updates)) for phase in self.objective.phases]
         extra = []
         if self.personalization.kind == "fisher-mask" or self.sparsification.kind == "fisher":
@@ -191,7 +192,7 @@ _NEEDS = {"personal": "personal coordinates", "teacher": "a teacher", "seen": "a
 
 
 def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
-    """The recipe with changes `KEY=VALUE` applied in order.
+    """Apply changes `KEY=VALUE` to a recipe, in order.
 
     A key is a part (`sparsification=random`), `objective` (its schedule), `term` (one more loss term), a field of a
     part or term (`personalization.threshold=0.2`, `decoupled-distillation.temperature=4`), or a field whose name is
@@ -208,7 +209,7 @@ def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
 
 
 def without(recipe: Recipe, names: Iterable[str]) -> Recipe:
-    """The recipe without some of its components, each a part or the kind of one, a loss term, or one of `COMPONENTS`.
+    """Remove components from a recipe, each a part or the kind of one, a loss term, or one of `COMPONENTS`.
 
     Raises:
         InputError: the recipe has no such component.
@@ -243,7 +244,7 @@ def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
 
 
 def _components(recipe: Recipe) -> list[str]:
-    """Names that `without` takes for this recipe."""
+    """List the names that `without` takes for this recipe."""
     present = [term.kind for term in recipe.objective.terms]
     if recipe.personalization != Personalization():
         present.append(recipe.personalization.kind)

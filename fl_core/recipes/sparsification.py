@@ -1,8 +1,8 @@
-"""Which coordinates of the update a client uploads.
+"""Sparsification: the coordinates of the update that a client uploads.
 
-It is applied before the clip, so the sensitivity stays the clip norm whatever is kept (the smaller sensitivity that
+It comes before the clip, so the sensitivity stays the clip norm whatever is kept (the smaller sensitivity that
 ADP-PFL's Theorems 1 and 2 claim does not hold). A mask that depends on a client's data is as private as the update:
-unless every coordinate is noised, its support gives the client away.
+unless every coordinate is noised, its support reveals data.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.models.model import Model, Span
@@ -26,7 +27,7 @@ DEFAULT_SPARSE_LAYERS = 4
 
 @dataclass(frozen=True)
 class Trained:
-    """What clients choose the coordinates by.
+    """Inputs of a client's choice of coordinates.
 
     Attributes:
         model: the network.
@@ -47,30 +48,30 @@ class Trained:
 
 @dataclass(frozen=True)
 class Sparsification(Part):
-    """No sparsification: every shared coordinate is uploaded."""
+    """Uploads every shared coordinate; the base class of all sparsifications."""
 
     kind: ClassVar[str] = "none"
 
     @property
     def is_public(self) -> bool:
-        """Whether everybody may know which coordinates are kept, so that the others need no noise."""
+        """True if everybody may know which coordinates are kept, so that the others need no noise."""
         return False
 
     @property
     def noises_kept_only(self) -> bool:
-        """Whether noise is left out where nothing is uploaded."""
+        """True if noise is left out where nothing is uploaded."""
         return self.is_public
 
     @property
     def masks_forward(self) -> bool:
-        """Whether models compute, in training and in tests, under the mask."""
+        """True if models compute under the mask, in training and in tests."""
         return False
 
     def check(self, model: Model) -> None:
-        """Refuse a model that does not have what the part asks for."""
+        """Refuse a model without the layers that the part asks for."""
 
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
-        """1 on the coordinates in use in this round `[rows, size]`, a function of what is released; None for all.
+        """Compute the mask of the coordinates in use in this round `[rows, size]` from released values; None for all.
 
         Args:
             model: the network.
@@ -82,25 +83,25 @@ class Sparsification(Part):
 
     @property
     def draws_mask(self) -> bool:
-        """Whether the server draws a mask at random."""
+        """True if the server draws a mask at random."""
         return False
 
     def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
-        """Mask `[size]` that one client's forward pass runs under; None where it runs on the whole model."""
+        """Compute the mask `[size]` that one client's forward pass runs under; None for the whole model."""
         return None
 
     def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
-        """The parameters that a forward pass under a mask computes with."""
+        """Compute the parameters of a forward pass under a mask."""
         return parameters * support
 
     def kept(self, trained: Trained) -> Tensor | None:
-        """Mask `[rows, size]` of what each client keeps of its update; None for everything."""
+        """Mask what each client keeps of its update `[rows, size]`; None for everything."""
         return trained.context.get("support")
 
 
 @dataclass(frozen=True)
 class Chosen(Sparsification):
-    """A share of the coordinates, the sparsity S.
+    """Keeps a share of the coordinates, the sparsity S; the base class of all that do.
 
     Attributes:
         sparsity: share kept, in (0, 1].
@@ -112,39 +113,39 @@ class Chosen(Sparsification):
         require(0 < self.sparsity <= 1, f"sparsification.sparsity is {self.sparsity}, but it must lie in (0, 1].")
 
     @property
+    @override
     def knobs(self) -> tuple[KnobRange, ...]:
-        """See the base class."""
         return (KnobRange("sparsity", 0.01, 1.0, self.sparsity, "log", "share of the coordinates that is kept"),)
 
 
 @dataclass(frozen=True)
 class TopK(Chosen):
-    """The largest coordinates of the update (LUS; ADP-PFL Fig. 5)."""
+    """Keeps the largest coordinates of the update (LUS; ADP-PFL Fig. 5)."""
 
     kind: ClassVar[str] = "top-k"
 
+    @override
     def kept(self, trained: Trained) -> Tensor | None:
-        """See the base class."""
         return keep_largest(trained.update.abs(), trained.sparsity)
 
 
 @dataclass(frozen=True)
 class TopWeights(Chosen):
-    """The coordinates whose trained weights are largest (ADP-PFL Fig. 5, "Top-k")."""
+    """Keeps the coordinates whose trained weights are largest (ADP-PFL Fig. 5, "Top-k")."""
 
     kind: ClassVar[str] = "top-weights"
 
+    @override
     def kept(self, trained: Trained) -> Tensor | None:
-        """See the base class."""
         return keep_largest(trained.parameters.abs(), trained.sparsity)
 
 
 @dataclass(frozen=True)
 class FisherTop(Chosen):
-    """The coordinates with the highest Fisher information, min-max normalised per tensor (ADP-PFL eq. 13-16).
+    """Keeps the coordinates with the highest Fisher information, min-max normalised per tensor (ADP-PFL eq. 13-16).
 
     Attributes:
-        samples: how many of a client's samples the information is measured on, at most; 0 takes all.
+        samples: number of a client's samples that the information is measured on, at most; 0 takes all.
     """
 
     kind: ClassVar[str] = "fisher"
@@ -156,45 +157,46 @@ class FisherTop(Chosen):
         super().__post_init__()
         require_count("sparsification.samples", self.samples, least=0)
 
+    @override
     def kept(self, trained: Trained) -> Tensor | None:
-        """See the base class."""
         information = normalise_per_tensor(trained.fisher(trained.parameters, self.samples), trained.model.tensors)
         return keep_largest(information, trained.sparsity)
 
 
 @dataclass(frozen=True)
 class RandomMask(Chosen):
-    """Coordinates that the server draws anew in every round, the same for all clients (Fed-SMP)."""
+    """Keeps coordinates that the server draws anew in every round, the same for all clients (Fed-SMP)."""
 
     kind: ClassVar[str] = "random"
 
     @property
+    @override
     def is_public(self) -> bool:
-        """See the base class."""
         return True
 
     @property
+    @override
     def draws_mask(self) -> bool:
-        """See the base class."""
         return True
 
+    @override
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
-        """See the base class."""
         assert draws is not None
         return keep_largest(draws, sparsity)
 
 
 @dataclass(frozen=True)
 class Reparameterized(Chosen):
-    """The largest weights of the extractor's last convolutions; training and tests run under the mask (DP-pFedDSU).
+    """Keeps the largest weights of the extractor's last convolutions, and trains and tests under the mask (DP-pFedDSU).
 
     Earlier layers stay dense (eq. 6-8). Where a model has no convolution, the layers before the head take their place.
+    With `mask_from` `step` there is no knob: the mask has a fixed size, because programs are traced.
 
     Attributes:
-        layers: k, how many of the extractor's last convolutions are sparse; 0 takes four, or as many as there are.
+        layers: k, the number of the extractor's last convolutions that are sparse; 0 takes four, or all where fewer.
         mask_from: `broadcast` (from the received model, a function of what is released) or `step` (from the client's
             own weights at every step, Algorithm 1).
-        straight_through: whether the gradient ignores the mask; otherwise masked weights have none.
+        straight_through: True for a gradient that ignores the mask; otherwise masked weights have none.
     """
 
     kind: ClassVar[str] = "reparameterized"
@@ -210,33 +212,33 @@ class Reparameterized(Chosen):
         require_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
 
     @property
+    @override
     def is_public(self) -> bool:
-        """See the base class."""
         return self.mask_from == "broadcast"
 
     @property
+    @override
     def noises_kept_only(self) -> bool:
-        """See the base class."""
         return True
 
     @property
+    @override
     def masks_forward(self) -> bool:
-        """See the base class."""
         return True
 
+    @override
     def check(self, model: Model) -> None:
-        """See the base class."""
         self.sparse_layers(model)
 
     @property
+    @override
     def uncovered(self) -> tuple[str, ...]:
-        """See the base class."""
         if self.is_public:
             return ()
         return ("which weights each client kept: the mask is a function of its data, and the noise shows its support",)
 
     def sparse_layers(self, model: Model) -> tuple[Span, ...]:
-        """The layers that are sparse."""
+        """List the layers that are sparse."""
         body = [span for span in model.convolutions if span.stop <= model.head.start]
         candidates = body or [span for span in model.layers if span != model.head]
         require(
@@ -246,40 +248,42 @@ class Reparameterized(Chosen):
         )
         return tuple(candidates[-(self.layers or DEFAULT_SPARSE_LAYERS) :])
 
+    @override
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
-        """See the base class."""
         return self._mask(model, server, sparsity) if self.is_public else None
 
+    @override
     def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
-        """See the base class."""
         if self.is_public:
             return context["support"]
         return self._mask(model, parameters.detach()[None], self.sparsity)[0]
 
+    @override
     def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
-        """See the base class."""
         masked = parameters * support
+        # The value is `masked` either way; detached, the difference passes gradients to masked weights as if unmasked.
         return parameters + (masked - parameters).detach() if self.straight_through else masked
 
+    @override
     def kept(self, trained: Trained) -> Tensor | None:
-        """See the base class."""
         if self.is_public:
             return trained.context["support"]
         return self._mask(trained.model, trained.parameters, self.sparsity)
 
     @property
+    @override
     def knobs(self) -> tuple[KnobRange, ...]:
-        """See the base class; the mask of every step has a fixed size, because programs are traced."""
         return super().knobs if self.is_public else ()
 
     def _mask(self, model: Model, parameters: Tensor, sparsity: Tensor | float) -> Tensor:
-        """Mask `[rows, size]` of models `[rows, size]`."""
+        """Mask models `[rows, size]`: their largest weights, layer by layer."""
         mask = torch.ones_like(parameters)
         pieces, position = [], 0
         for span in self.sparse_layers(model):
             scores = parameters[:, span.slice].abs()
             if isinstance(sparsity, float):
                 count = max(1, round(sparsity * scores.shape[-1]))
+                # In a traced program the number kept is a constant; a threshold keeps ties, all of them.
                 least = scores.topk(count, dim=-1).values[:, -1:]
                 piece = (scores >= least).to(parameters.dtype)
             else:

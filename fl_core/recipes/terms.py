@@ -13,12 +13,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from fl_core.base.errors import require, require_name, require_positive
 
 Context = Mapping[str, Tensor]
-"""One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and what the
-other parts add. Executors may map a leading client dimension over every entry."""
+"""One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and entries of
+other parts. Executors may map a leading client dimension over every entry."""
 
 Forward = Callable[[Tensor, Tensor], Tensor]
 """Logits `[batch, classes]` from model parameters `[size]` and images `[batch, channels, height, width]`."""
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
 
 
 def safe_norm(vector: Tensor) -> Tensor:
-    """Euclidean norm of the last dimension, with gradient 0 at 0."""
+    """Compute the Euclidean norm of the last dimension, with gradient 0 at 0."""
     return vector.square().sum(-1).clamp_min(1e-24).sqrt()
 
 
@@ -57,7 +58,7 @@ class Term(ABC):
 
     kind: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Entries of the context it reads."""
+    """Names of the context's entries that it reads."""
 
     weight: float = 1.0
 
@@ -66,7 +67,7 @@ class Term(ABC):
 
     @abstractmethod
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
+        """Add the term to the loss of a minibatch."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class Proximal(Term):
 
     weight: float = 0.1
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         anchor = batch.context["anchor"]
         return loss + self.weight * (batch.parameters[..., : anchor.shape[-1]] - anchor).square().sum(-1)
 
@@ -93,8 +94,8 @@ class BoundedNorm(Term):
 
     weight: float = 0.1
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         excess = (batch.parameters - batch.context["start"]).square().sum(-1) - batch.context["clip_norm"].square()
         return loss + self.weight / 2 * excess.clamp_min(0)
 
@@ -108,8 +109,8 @@ class PersonalConstraint(Term):
 
     weight: float = 0.05
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         change = (batch.parameters - batch.context["start"]) * batch.context["personal"]
         return loss + self.weight / 2 * safe_norm(change)
 
@@ -123,8 +124,8 @@ class SharedConstraint(Term):
 
     weight: float = 0.1
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         change = batch.parameters - batch.context["start"]
         if "personal" in batch.context:  # else all coordinates are shared, as in the ablation without personalization
             change = change * (1 - batch.context["personal"])
@@ -140,8 +141,8 @@ class AdaptiveNorm(Term):
 
     weight: float = 0.2
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         change = batch.parameters - batch.context["start"]
         if batch.support is not None:
             change = change[..., : batch.support.shape[-1]] * batch.support
@@ -165,8 +166,8 @@ class Distillation(Term):
         super().__post_init__()
         require_positive(f"{self.kind}.temperature", self.temperature)
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         teacher = batch.context["teacher_logits"]
         divergence = classical_divergence(teacher / self.temperature, batch.logits / self.temperature)
         return loss + batch.context["seen"] * self.weight * self.temperature**2 * divergence
@@ -197,8 +198,8 @@ class DecoupledDistillation(Term):
         require_positive(f"{self.kind}.temperature", self.temperature)
         require(self.non_target >= 0, f"{self.kind}.non_target is {self.non_target}, but it must be at least 0.")
 
+    @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
-        """The loss with this term."""
         teacher = batch.context["teacher_logits"]
         target, others = decoupled_divergences(
             teacher / self.temperature, batch.logits / self.temperature, batch.labels
@@ -208,18 +209,19 @@ class DecoupledDistillation(Term):
 
 
 def classical_divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """Mean KL(teacher ‖ student) over the batch, from logits `[batch, classes]`."""
+    """Compute the mean KL(teacher ‖ student) over the batch, from logits `[batch, classes]`."""
     wanted, own = functional.log_softmax(teacher, -1), functional.log_softmax(student, -1)
     return (wanted.exp() * (wanted - own)).sum(-1).mean()
 
 
 def decoupled_divergences(teacher: Tensor, student: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean TCKD and NCKD over the batch, from logits `[batch, classes]` and true labels `[batch]` (eq. 6 and 7).
+    """Compute mean TCKD and NCKD over the batch, from logits `[batch, classes]` and labels `[batch]` (eq. 6 and 7).
 
     KL(teacher ‖ student) = TCKD + (1 − p_t)·NCKD for each sample, p_t the teacher's probability of the true class.
     """
     column = labels.unsqueeze(-1)
     wanted, own = functional.log_softmax(teacher, -1), functional.log_softmax(student, -1)
+    # In log space throughout: the others' probabilities are far below float32's resolution once a model is sure.
     hidden = torch.zeros_like(wanted).scatter(-1, column, -torch.inf)
     wanted_rest, own_rest = (wanted + hidden).logsumexp(-1), (own + hidden).logsumexp(-1)
     wanted_true, own_true = wanted.gather(-1, column).squeeze(-1), own.gather(-1, column).squeeze(-1)
@@ -244,7 +246,7 @@ TERMS: dict[str, type[Term]] = {
 
 
 def find_term(name: str) -> Term:
-    """The term of a name, with its default settings.
+    """Look up a loss term; it has its default settings.
 
     Raises:
         InputError: no term has that name.

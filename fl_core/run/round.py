@@ -16,8 +16,7 @@ from fl_core.privacy.mechanism import noise_std, noised_mean
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY, Witness, figures_of
 from fl_core.recipes.mechanism import LEAST_RATIO, layer_norms, layer_weights
 from fl_core.recipes.parts import clamp_size
-from fl_core.recipes.personalization import Start
-from fl_core.recipes.personalization import View as ClientView
+from fl_core.recipes.personalization import ClientView, Start
 from fl_core.recipes.sparsification import Trained
 from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.cohort import of_clients, of_runs

@@ -14,7 +14,8 @@ from fl_core.base.errors import InputError
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.mechanism import MECHANISMS
 from fl_core.recipes.objective import SCHEDULES
-from fl_core.recipes.personalization import PERSONALIZATIONS, OwnModel, Personalization
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.personalization_kinds import PERSONALIZATIONS, OwnModel
 from fl_core.recipes.recipe import COMPONENTS, Recipe, edit, split_list, without
 from fl_core.recipes.sparsification import SPARSIFICATIONS, RandomMask, Sparsification
 from fl_core.recipes.terms import TERMS, Distillation, PersonalConstraint, SharedConstraint

@@ -14,7 +14,8 @@ from fl_core.models.model import build_model
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import Mechanism, layer_norms, layer_weights, moved_log_odds
 from fl_core.recipes.objective import Objective
-from fl_core.recipes.personalization import FisherMask, GrowingMask, Personalization
+from fl_core.recipes.personalization import Personalization
+from fl_core.recipes.personalization_kinds import FisherMask, GrowingMask
 from fl_core.recipes.recipe import View
 from fl_core.recipes.sparsification import (
     FisherTop,

@@ -7,7 +7,7 @@ import torch
 from fl_core.models.model import build_model
 from fl_core.recipes.catalog import METHODS as CATALOGUE
 from fl_core.recipes.catalog import find_method
-from fl_core.recipes.personalization import Personalization, View
+from fl_core.recipes.personalization import ClientView, Personalization
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import BODY, HEAD, METHODS, RELEASING, PlainRun, config, plan, release_of
 
@@ -118,7 +118,7 @@ def test_a_model_is_put_together_from_the_servers_part_and_the_clients(local):
     stacked = server.expand(3, -1)
 
     def begin(state):
-        return part.begin(View(model, stacked, state, {}, {}, lambda models: models))
+        return part.begin(ClientView(model, stacked, state, {}, {}, lambda models: models))
 
     fresh = {name: value.expand(3, -1) for name, value in part.initial_state(model, server).items()}
     start = begin(fresh)
