@@ -30,6 +30,10 @@ def row_blocks(rows: int, processes: int) -> list[slice]:
     return [slice(int(own[0]), int(own[-1]) + 1) for own in np.array_split(np.arange(rows), processes)]
 
 
+_PRELOADED = [__name__, "torch._inductor", "sklearn.datasets"]
+"""Loaded once for all processes: what the first traced program and the digits import takes four seconds in each."""
+
+
 class DPilotProcessVecEnv(VecEnv):
     """A batch of federated runs spread over processes. Other arguments are those of `DPilotVecEnv`.
 
@@ -189,7 +193,7 @@ def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload([__name__])  # libraries are loaded once for all
+        context.set_forkserver_preload(_PRELOADED)
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, rows, dict(settings)), daemon=True)
     process.start()
