@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -17,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require, require_name
+from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
 from fl_core.run.config import FederationConfig, RunSettings
 
-COMMAS = re.compile(r",(?![^()]*\))")
-"""Commas outside parentheses, as in `shards(2),dirichlet(0.5)`."""
 RUN_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name != "seed")
 """What the rows of one batch may differ in."""
 SHAPES = ("dataset", "clients", "model")
@@ -132,7 +130,7 @@ def parse_generator(text: str) -> Generator:
     if "=" not in text and text:
         require_name("generator", text, GENERATORS)
         text = GENERATORS[text].spec
-    axes = tuple(_axis(part.strip()) for part in COMMAS.split(text)) if text else ()
+    axes = tuple(_axis(part) for part in read_list("generator", text))
     names = [axis.field for axis in axes]
     for name in names:
         require(names.count(name) == 1, f"generator names '{name}' twice.")
@@ -145,28 +143,17 @@ def parse_generator(text: str) -> Generator:
 
 
 def _axis(part: str) -> Axis:
-    field, equals, values = (piece.strip() for piece in part.partition("="))
-    require(
-        bool(equals and values), f"generator has the part '{part}', but it must be SETTING=VALUE|VALUE or LOW..HIGH."
-    )
+    field, values = read_assignment("generator", part, "SETTING=VALUE|VALUE or SETTING=LOW..HIGH")
     field = field.replace("-", "_")
     require_name("generated setting", field, SETTINGS)
-    kind = type(getattr(FederationConfig, field))
+    kind = field_kinds(FederationConfig)[field]
     low, dots, high = values.partition("..")
     if not dots:
-        choices = tuple(_value(field, one.strip(), kind) for one in values.split("|"))
+        choices = tuple(read_value(f"generator: {field}", one, kind) for one in values.split("|"))
         require(len(set(choices)) == len(choices), f"generator repeats a value of {field}: '{values}'.")
         return Axis(field, choices)
     require(kind is float, f"generator gives {field} the range '{values}', but it takes VALUE|VALUE only.")
-    ends = (_value(field, low, kind), _value(field, high, kind))
+    ends = [read_value(f"generator: {field}", end, kind) for end in (low, high)]
     fits = 0 < ends[0] < ends[1] < math.inf
     require(fits, f"generator gives {field} the range '{values}', but it must be LOW..HIGH with 0 < LOW < HIGH.")
     return Axis(field, (), *ends)
-
-
-def _value(field: str, text: str, kind: type) -> Any:
-    try:
-        return kind(text)
-    except ValueError as error:
-        words = "a whole number" if kind is int else "a number"
-        raise InputError(f"generator gives {field} the value '{text}', but it must be {words}.") from error

@@ -6,10 +6,11 @@ deployed on target clients; environments for training are made of proxy clients 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fl_core.base.errors import InputError, require_name
+from fl_core.base.errors import require_name
+from fl_core.base.values import field_kinds, read_value
 from fl_core.run.config import FederationConfig
 
 
@@ -78,7 +79,7 @@ TASKS: dict[str, Task] = {
     )
 }
 
-_FIELDS = {field.name: field.type for field in fields(FederationConfig)}
+_KINDS = field_kinds(FederationConfig)
 
 
 def default_federation() -> FederationConfig:
@@ -96,21 +97,7 @@ def find_task(name: str, **overrides: Any) -> Task:
     task = TASKS[name]
     changes = {}
     for field, value in overrides.items():
-        require_name("setting", field, _FIELDS)
+        require_name("setting", field, _KINDS)
         if value is not None:
-            changes[field] = _convert(field, value)
+            changes[field] = read_value(field, value, _KINDS[field])
     return replace(task, federation=replace(task.federation, **changes))
-
-
-def _convert(field: str, value: Any) -> Any:
-    """The value as the field's type: whole numbers pass as floats, and `inf` may be spelled out."""
-    kind = {"str": str, "int": int, "float": float}[str(_FIELDS[field])]
-    try:
-        if kind is float and not isinstance(value, bool):
-            return float(value)
-    except (TypeError, ValueError):
-        pass
-    if isinstance(value, kind) and not isinstance(value, bool):
-        return value
-    noun = {str: "a name", int: "a whole number", float: "a number"}[kind]
-    raise InputError(f"{field} is {value!r}, but it must be {noun}.")

@@ -5,11 +5,11 @@ To add a controller, write its class and add it to `CONTROLLERS`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.values import read_value
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
@@ -126,7 +126,10 @@ def parse_controller(spec: str) -> ControllerSpec:
     if len(texts) > len(expected):
         takes = "no parameters" if not expected else f"at most {len(expected)}"
         raise InputError(f"controller '{spec}' has {len(texts)} parameters, but {controller.usage()} takes {takes}.")
-    values = tuple(one.check(name, _number(spec, one.name, text)) for one, text in zip(expected, texts, strict=False))
+    values = tuple(
+        one.check(name, read_value(f"{one.name} of controller '{spec}'", text, float, finite=True))
+        for one, text in zip(expected, texts, strict=False)
+    )
     left_out = [one.name for one in expected[len(texts) :] if one.unit == ANCHOR]
     given = [one.name for one in expected[: len(texts)] if one.unit == ANCHOR]
     require(
@@ -134,15 +137,6 @@ def parse_controller(spec: str) -> ControllerSpec:
         f"controller '{spec}' has {' and '.join(given)} but no {' and no '.join(left_out)}; give all or none.",
     )
     return ControllerSpec(name, values, chosen_knobs=chosen)
-
-
-def _number(spec: str, parameter: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    require(math.isfinite(value), f"{parameter} of controller '{spec}' is '{text}', but it must be a finite number.")
-    return value
 
 
 def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None = None) -> Controller:

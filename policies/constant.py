@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -11,7 +10,8 @@ from typing_extensions import override
 
 from envs.knobs import NO_KNOBS, PER_LAYER, known_knobs
 from fl_core.base.arrays import FloatArray
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require, require_name
+from fl_core.base.values import read_assignment, read_list, read_value
 from policies.base import Controller
 from policies.view import Seen, View
 
@@ -66,19 +66,12 @@ def read_assignments(spec: str, text: str) -> tuple[tuple[str, float], ...]:
     Raises:
         InputError: it is empty, a name is unknown or repeated, or a value is no number.
     """
-    usage = f"it must read {ConstantControl.usage()}"
     found: dict[str, float] = {}
-    for piece in text.split(","):
-        name, equals, value = (part.strip() for part in piece.partition("="))
-        require(bool(name and equals), f"controller '{spec}' sets '{piece}', but {usage}.")
+    for piece in read_list(f"controller '{spec}'", text) or [""]:
+        name, value = read_assignment(f"A value of controller '{spec}'", piece, ConstantControl.usage())
         require_name(f"knob of controller '{spec}'", name.partition(PER_LAYER)[0], known_knobs())
         require(name not in found, f"controller '{spec}' sets {name} twice.")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise InputError(f"{name} of controller '{spec}' is '{value}', but it must be a finite number.")
+        found[name] = read_value(f"{name} of controller '{spec}'", value, float, finite=True)
     return tuple(found.items())
 
 

@@ -17,7 +17,7 @@ from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.online import KNOBS, NAME
 from envs.context import context_features
-from envs.generators import COMMAS, GENERATORS, SETTINGS
+from envs.generators import GENERATORS, SETTINGS
 from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -26,6 +26,7 @@ from experiments.contenders.contenders import LEARNED
 from experiments.contenders.tuned import TUNED
 from experiments.papers.tables import find_table, table_names
 from fl_core.base.errors import unknown_name
+from fl_core.base.values import read_list
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.models.networks import MODELS
@@ -159,7 +160,7 @@ def _signals() -> Rows:
 
 def _generators() -> Rows:
     yield ("generator", "what its instances differ in", "as written")
-    yield from ((name, one.summary, "\n".join(COMMAS.split(one.spec))) for name, one in GENERATORS.items())
+    yield from ((name, one.summary, "\n".join(read_list("generator", one.spec))) for name, one in GENERATORS.items())
     ranges = ", ".join(name for name in SETTINGS if isinstance(getattr(FederationConfig, name), float))
     yield ("SETTING=LOW..HIGH", "your own: numbers between, log-uniform", f"of {ranges}")
     yield (

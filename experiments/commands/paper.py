@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-import yaml
 
 from experiments.commands.lists import LISTS, print_list
 from experiments.papers.cell_records import find_record, kept, unused
@@ -19,8 +18,10 @@ from experiments.papers.results import BlockResult, gather, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
 from fl_core.base.errors import require, require_count, require_name, unknown_name
+from fl_core.base.values import field_kinds, read_assignment, read_value
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
+from fl_core.run.config import FederationConfig
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class PaperCommand:
     rounds: int = 0
     """Communication rounds; 0 takes the table's."""
     change: tuple[str, ...] = ()
-    """Other settings of the federation as KEY=VALUE, such as "partition=dirichlet(1)", in place of the table's."""
+    """Other settings of the federation as SETTING=VALUE, such as "partition=dirichlet(1)", in place of the table's."""
     curves: bool = False
     """Measure accuracy after every round, for TensorBoard; by default only at the end."""
     jobs: int = 1
@@ -94,7 +95,7 @@ class PaperCommand:
 
     def _change(self) -> dict[str, Any]:
         """What replaces the table's settings everywhere."""
-        change: dict[str, Any] = dict(_pair(one, "change") for one in self.change)
+        change: dict[str, Any] = dict(_change(one) for one in self.change)
         named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
         return change | {name: value for name, value in named.items() if value}
 
@@ -113,10 +114,12 @@ def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
     return results
 
 
-def _pair(text: str, option: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    require(bool(equals and key), f"{option} is '{text}', but it must read KEY=VALUE.")
-    return key.strip(), yaml.safe_load(value)
+def _change(text: str) -> tuple[str, Any]:
+    """Read a setting and its value, as `epsilon=2`."""
+    kinds = {**field_kinds(FederationConfig), "clip_norm": float, "controller": str}
+    name, value = read_assignment("change", text, "SETTING=VALUE")
+    require_name("change: setting", name, kinds)
+    return name, read_value(f"change: {name}", value, kinds[name])
 
 
 def select(

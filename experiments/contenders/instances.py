@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envs import make_core
-from envs.generators import COMMAS, RUN_SETTINGS, parse_generator
+from envs.generators import RUN_SETTINGS, parse_generator
 from envs.instances import instance_seeds
 from experiments.records.comparison import Instance
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require, require_name
+from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
 from fl_core.run.config import FederationConfig, RunSettings
 
 _FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
@@ -86,15 +87,14 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
     Raises:
         InputError: an option cannot be read, a setting is unknown or shared by all, or a value is not allowed.
     """
-    choices: dict[str, list[Any]] = {}
+    kinds, choices = field_kinds(FederationConfig), dict[str, list[Any]]()
     for option in options:
-        name, equals, text = option.partition("=")
-        name = name.strip().replace("-", "_")
-        require(bool(equals and text), f"vary is '{option}', but it must be SETTING=VALUE,VALUE.")
-        require_name("setting", name, asdict(config))
+        name, text = read_assignment("vary", option, "SETTING=VALUE,VALUE")
+        name = name.replace("-", "_")
+        require_name("setting", name, kinds)
         require(name not in _FIXED, f"vary names '{name}', but all instances of a comparison share it.")
         require(name not in choices, f"vary names '{name}' twice.")
-        values = [_read(name, part.strip(), getattr(config, name)) for part in COMMAS.split(text)]
+        values = [read_value(f"vary: {name}", part, kinds[name]) for part in read_list("vary", text)]
         require(len(set(values)) == len(values), f"vary is '{option}', but it repeats a value.")
         choices[name] = values
     if not choices:
@@ -121,20 +121,6 @@ def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instanc
         one = _instance(found.draw(seed), config)
         instances.append(replace(one, name=f"{number}: {one.name}"))
     return tuple(instances)
-
-
-def _read(name: str, text: str, usual: Any) -> Any:
-    """A value of the type that the setting has."""
-    if isinstance(usual, str):
-        return text
-    kind = type(usual)
-    if kind not in (int, float):
-        raise InputError(f"vary names '{name}', but only numbers and names can be varied.")
-    try:
-        return kind(text)
-    except ValueError as error:
-        words = "a whole number" if kind is int else "a number"
-        raise InputError(f"vary gives {name} the value '{text}', but it must be {words}.") from error
 
 
 def _instance(changes: Mapping[str, Any], config: FederationConfig) -> Instance:

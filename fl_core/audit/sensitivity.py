@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
 from fl_core.base.streams import torch_generator
-from fl_core.recipes.recipe import split_list
+from fl_core.base.values import read_list
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan
 
@@ -78,7 +78,7 @@ def without_noise(config: FederationConfig) -> FederationConfig:
     """The same without noise and without telemetry; clients with budgets of their own use all of C."""
     edits = config.set
     if config.client_epsilon:
-        edits = ",".join([*split_list(edits), "mechanism.client_budget=uniform"])
+        edits = ",".join([*read_list("set", edits), "mechanism.client_budget=uniform"])
     return replace(config, epsilon=math.inf, telemetry_share=0.0, bit_noise=0.0, client_epsilon="", set=edits)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fl_core.base.errors import InputError, require, require_name, unknown_name
+from fl_core.base.errors import require, require_name, unknown_name
+from fl_core.base.values import read_assignment, read_value
 from fl_core.models.model import Model
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
@@ -202,9 +203,7 @@ def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
         InputError: there is no such key, or the value does not fit.
     """
     for change in changes:
-        key, equals, value = (piece.strip() for piece in change.partition("="))
-        require(bool(equals), f"set is '{change}', but it must read KEY=VALUE, as in sparsification=random.")
-        recipe = _edit_one(recipe, key, value)
+        recipe = _edit_one(recipe, *read_assignment("set", change, "KEY=VALUE, as in sparsification=random"))
     return recipe
 
 
@@ -302,27 +301,8 @@ def _fields(recipe: Recipe, owner: str) -> list[str]:
 
 def _set_field(recipe: Recipe, owner: str, name: str, value: str) -> Recipe:
     part = _owner(recipe, owner)
-    changed = replace(part, **{name: _read(f"{owner}.{name}", value, getattr(part, name))})
+    changed = replace(part, **{name: read_value(f"{owner}.{name}", value, type(getattr(part, name)))})
     if owner in recipe.parts:
         return replace(recipe, **{owner: changed})
     terms = tuple(changed if term.kind == owner else term for term in recipe.objective.terms)
     return replace(recipe, objective=replace(recipe.objective, terms=terms))
-
-
-def _read(key: str, value: str, like: Any) -> Any:
-    """The text as a value of the same type."""
-    if isinstance(like, bool):
-        words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-        require(value.lower() in words, f"{key} is '{value}', but it must be true or false.")
-        return words[value.lower()]
-    kind = type(like)
-    try:
-        return kind(value)
-    except ValueError:
-        noun = "whole number" if kind is int else "number"
-        raise InputError(f"{key} is '{value}', but it must be a {noun}.") from None
-
-
-def split_list(text: str) -> list[str]:
-    """The entries of a comma-separated list; an empty text has none."""
-    return [piece.strip() for piece in text.split(",") if piece.strip()]

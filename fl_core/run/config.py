@@ -6,10 +6,12 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 
 from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.values import read_list, read_value
 from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
 from fl_core.data.populations import POPULATIONS
@@ -18,7 +20,7 @@ from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import METHODS, find_method
-from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, split_list, without
+from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, without
 from fl_core.training.executors import EXECUTORS
 from fl_core.training.optimizers import OPTIMIZERS, Optimizer
 
@@ -166,12 +168,7 @@ class FederationConfig:
         Raises:
             InputError: an edit does not fit the method, or leaves parts that do not fit together.
         """
-        method = find_method(self.method).in_mode(self.guarantee)
-        recipe = edit(without(method, split_list(self.without)), split_list(self.set))
-        if self.client_epsilon and recipe.mechanism.client_budget == "uniform":
-            recipe = replace(recipe, mechanism=replace(recipe.mechanism, client_budget="own"))
-        recipe.check()
-        return recipe
+        return _recipe(find_method(self.method), self.guarantee, self.without, self.set, bool(self.client_epsilon))
 
     def _check_telemetry(self) -> None:
         """Refuse to pay for telemetry where nothing is clipped, and noise of a bit that is not asked for."""
@@ -194,12 +191,8 @@ class FederationConfig:
         Raises:
             InputError: the text of `client_epsilon` holds something else.
         """
-        try:
-            return tuple(float(piece) for piece in split_list(self.client_epsilon))
-        except ValueError:
-            raise InputError(
-                f"client_epsilon is '{self.client_epsilon}', but it must be a comma-separated list of numbers."
-            ) from None
+        entries = read_list("client_epsilon", self.client_epsilon)
+        return tuple(read_value("An entry of client_epsilon", entry, float) for entry in entries)
 
     def _check_client_budgets(self) -> None:
         """Refuse clients' budgets that do not fit the run's, or that nothing in the method can keep."""
@@ -258,6 +251,16 @@ class FederationConfig:
         A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part.
         """
         return self.sampling_rate if self.sampling == "poisson" and self.placement != "local" else 1.0
+
+
+@lru_cache(maxsize=1024)
+def _recipe(method: Recipe, guarantee: str, left_out: str, changes: str, own_budgets: bool) -> Recipe:
+    """A method in its mode, edited and checked; the same question gets the same object."""
+    recipe = edit(without(method.in_mode(guarantee), read_list("without", left_out)), read_list("set", changes))
+    if own_budgets and recipe.mechanism.client_budget == "uniform":
+        recipe = replace(recipe, mechanism=replace(recipe.mechanism, client_budget="own"))
+    recipe.check()
+    return recipe
 
 
 def delta_warning(delta: float, clients: int) -> str:

@@ -43,7 +43,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"local_steps": 0}, "local_steps is 0"),
     ({"learning_rate": 0.0}, "learning_rate is 0"),
     ({"method": "dp-fedavgg"}, "method 'dp-fedavgg' is unknown; did you mean dp-fedavg"),
-    ({"method": 3}, "method is 3, but it must be a name"),
+    ({"method": 3}, "method is 3, but it must be text"),
     ({"method": "local-only"}, "knob 'clip_norm' does not exist in method 'local-only'; it has none at all"),
     (
         {"method": "fedavg", "epsilon": math.inf},

@@ -198,8 +198,8 @@ def test_contexts_tell_the_settings_of_the_run() -> None:
     ("written", "words"),
     [
         ("mixedd", "did you mean mixed"),
-        ("epsilon=", "must be SETTING=VALUE"),
-        ("epsilon=2..8,scale", "has the part 'scale'"),
+        ("epsilon=", "generator is 'epsilon=', but it must read SETTING=VALUE"),
+        ("epsilon=2..8,scale", "generator is 'scale', but it must read SETTING=VALUE"),
         ("rounds=10|20", "rounds"),
         ("epsilon=8..2", "0 < LOW < HIGH"),
         ("epsilon=0..2", "0 < LOW < HIGH"),

@@ -33,8 +33,8 @@ def test_every_combination_is_an_instance_with_its_own_target() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["epsilon"], "must be SETTING=VALUE"),
-        (["epsilon="], "must be SETTING=VALUE"),
+        (["epsilon"], "but it must read SETTING=VALUE"),
+        (["epsilon="], "but it must read SETTING=VALUE"),
         (["epsilonn=1"], "did you mean epsilon"),
         (["epsilon=two"], "must be a number"),
         (["clients=2.5"], "must be a whole number"),

@@ -46,9 +46,12 @@ def without_times(content):
         (["paper", "fedglp-adp-table1", "--guarantees", "sond"], "did you mean sound"),
         (["paper", "fedglp-adp-table1", "--dataset", "digit"], "did you mean digits"),
         (["paper", "fedglp-adp-table1", "--model", "cnn9"], "model 'cnn9' is unknown"),
-        (["paper", "fedglp-adp-table1", "--change", "rounds"], "KEY=VALUE"),
+        (["paper", "fedglp-adp-table1", "--change", "rounds"], "change is 'rounds', but it must read SETTING=VALUE"),
         (["paper", "fedglp-adp-table1", "--change", "ronds=3"], "did you mean rounds"),
         (["paper", "fedglp-adp-table1", "--change", "delta=2"], "delta is 2"),
+        (["paper", "fedglp-adp-table1", "--change", "rounds=1.5"], "change: rounds is '1.5', but it must be a whole"),
+        (["paper", "fedglp-adp-table1", "--change", "clip_norm=[1]"], "clip_norm is '[1]', but it must be a number"),
+        (["paper", "fedglp-adp-table1", "--change", "dataset=[a]"], "dataset '[a]' is unknown"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_status_2(arguments, sentence, capsys, folder):

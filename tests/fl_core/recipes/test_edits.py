@@ -16,7 +16,7 @@ from fl_core.recipes.mechanism import MECHANISMS
 from fl_core.recipes.objective import SCHEDULES
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import PERSONALIZATIONS, OwnModel
-from fl_core.recipes.recipe import COMPONENTS, Recipe, edit, split_list, without
+from fl_core.recipes.recipe import COMPONENTS, Recipe, edit, without
 from fl_core.recipes.sparsification import SPARSIFICATIONS, RandomMask, Sparsification
 from fl_core.recipes.terms import TERMS, Distillation, PersonalConstraint, SharedConstraint
 from fl_core.run.config import FederationConfig
@@ -93,7 +93,7 @@ def test_later_edits_see_earlier_ones():
         ("feddpa", "objective.terms=x", "'objective.terms' is unknown"),
         ("feddpa", "threshold=high", "personalization.threshold is 'high', but it must be a number"),
         ("feddpa", "threshold=1.5", r"personalization.threshold is 1.5, but it must lie in \[0, 1\]"),
-        ("feddpa", "threshold=nan", "personalization.threshold is nan"),
+        ("feddpa", "threshold=nan", "personalization.threshold is 'nan', but it must be a number"),
         ("dp-pfeddsu", "layers=1.5", "sparsification.layers is '1.5', but it must be a whole number"),
         ("dp-fedavg", "upload_noise=maybe", "mechanism.upload_noise is 'maybe', but it must be true or false"),
         ("dp-fedavg", "sparsification=topk", "sparsification 'topk' is unknown; did you mean top-k"),
@@ -185,9 +185,10 @@ def test_components_are_taken_out_before_edits_are_made():
     )
 
 
-def test_lists_are_split_at_commas():
-    assert split_list(" a=1, b ,, c=2,") == ["a=1", "b", "c=2"]
-    assert split_list("") == []
+@pytest.mark.parametrize("field", ["set", "without"])
+def test_an_empty_edit_is_refused(field):
+    with pytest.raises(InputError, match=f"{field} is ',,,', but one of its comma-separated entries is empty"):
+        config("feddpa", **{field: ",,,"})
 
 
 # ---------------------------------------------------------------- what fits together

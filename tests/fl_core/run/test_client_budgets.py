@@ -193,10 +193,10 @@ def test_every_private_method_runs_with_budgets_of_its_clients(method):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"client_epsilon": "2,x"}, "must be a comma-separated list of numbers"),
+        ({"client_epsilon": "2,x"}, "An entry of client_epsilon is 'x', but it must be a number"),
         ({"client_epsilon": "0,8"}, "must be above 0 and the largest equal to epsilon 8"),
         ({"client_epsilon": "2,4"}, "the largest equal to epsilon 8"),
-        ({"client_epsilon": "2,nan,8"}, "must be above 0"),
+        ({"client_epsilon": "2,nan,8"}, "An entry of client_epsilon is 'nan', but it must be a number"),
         ({"client_epsilon": "8,inf", "epsilon": math.inf}, "must be above 0"),
         ({"client_epsilon": ",".join(["8"] * 9)}, "9 budgets for 8 clients"),
         ({"method": "adp-pfl"}, r"shares budgets by risk; add --set client_budget=own"),
