@@ -27,7 +27,7 @@ from experiments.contenders.tuned import (
     tuned_contender,
     view_of,
 )
-from experiments.records.costs import Releases
+from experiments.records.costs import PriorRounds
 from fl_core.base.errors import InputError, require_name, unknown_name
 from fl_core.data.populations import POPULATIONS, share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
@@ -218,7 +218,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
     )
 
 
-def _clip_search_releases(settings: Settings, tuned: TunedClip) -> tuple[Releases, ...]:
+def _clip_search_releases(settings: Settings, tuned: TunedClip) -> tuple[PriorRounds, ...]:
     """What the search of the best fixed clip norm released: every value met every instance."""
     return releases_in(settings, spread_evenly(tuned.rounds, instance_seeds("train", tuned.instances)))
 
@@ -253,7 +253,7 @@ def _learned(spec: str, settings: Settings) -> Contender:
     )
 
 
-def _released(trained: Sequence[LearnedController]) -> tuple[Releases, ...]:
+def _released(trained: Sequence[LearnedController]) -> tuple[PriorRounds, ...]:
     """What all the trainings released, in the settings that they were trained in; () where these are not to be had.
 
     How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts as a

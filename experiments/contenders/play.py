@@ -11,7 +11,7 @@ from envs import EnvCore, make_core
 from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
-from experiments.records.costs import Releases
+from experiments.records.costs import PriorRounds
 from fl_core.data.populations import share_samples
 from fl_core.run.config import RunSettings
 
@@ -58,7 +58,7 @@ class Contender:
     signals: str = field(default="public")
     trainings: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
-    releases: tuple[Releases, ...] = ()
+    releases: tuple[PriorRounds, ...] = ()
 
     def tuning(self, population: str) -> str:
         """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
@@ -70,7 +70,7 @@ class Contender:
         return words
 
 
-def releases_in(settings: Settings, rounds: Mapping[int, int]) -> tuple[Releases, ...]:
+def releases_in(settings: Settings, rounds: Mapping[int, int]) -> tuple[PriorRounds, ...]:
     """What runs in these settings release, each as if it spent its ε evenly.
 
     Args:
@@ -89,7 +89,7 @@ def releases_in(settings: Settings, rounds: Mapping[int, int]) -> tuple[Releases
         by_epsilon[epsilon] = by_epsilon.get(epsilon, 0) + count
     noise = core.federation.noise_at(0)
     return tuple(
-        Releases(
+        PriorRounds(
             count, config.rounds, epsilon, noise(epsilon) if recipe.exchanges else math.inf, config.accounting_rate
         )
         for epsilon, count in sorted(by_epsilon.items())

@@ -1,1 +1,1 @@
-"""What is written and read back: comparisons, run folders, ledger files, TensorBoard events."""
+"""Records that are written and read back: comparisons, run folders, ledger files, TensorBoard events."""

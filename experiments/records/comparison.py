@@ -1,4 +1,4 @@
-"""What a comparison of controllers measured: plain frozen records, written to JSON and read back strictly.
+"""Measurements of a comparison of controllers: frozen records, written to JSON and read back strictly.
 
 A `Comparison` holds one `ControllerResult` per controller, and that one `Episode` per training of the controller,
 instance and seed. One episode is one whole federated training run, an instance is a setting of the task, and two
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from experiments.records.costs import Releases
-from experiments.records.fields import NON_FINITE, check_types, items, number, plain, record, record_fields, short
-from fl_core.base.errors import InputError, require, require_name, unknown_name
-from fl_core.base.files import read_json, write_json
+from experiments.records.costs import PriorRounds
+from experiments.records.fields import check_types, items, record_fields, short, written
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, write_json
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.privacy.ledger import SIGNAL_CLASSES
 
 Pair = tuple[str, int]
-"""Name of an instance and a seed: what two controllers have in common when they are compared."""
+"""Name of an instance and a seed, on which two controllers are compared."""
 
 EVALUATED = (
     "global_accuracy",
@@ -36,10 +36,10 @@ EVALUATED = (
 """Trajectories that exist only for the rounds in "evaluated_rounds", where that list is given."""
 
 JUDGED_BY = {"global_accuracy": "global", "personal_accuracy": "personal"}
-"""Figures that may decide a comparison -> the word for them."""
+"""Metric that may decide a comparison -> the word for it."""
 
 STATISTICS = "statistics"
-"""Entry of a comparison's file for what is worked out from the rest; it is not read back."""
+"""Entry of a comparison's file for statistics computed from the rest; it is not read back."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Episode:
     rounds: int
     """Communication rounds that were run; fewer than planned where the run ended early."""
     diverged: bool
-    """Whether the run was stopped because the model was no longer finite."""
+    """True if the run was stopped because the model was no longer finite."""
     trajectory: Mapping[str, list[float]]
     """Name -> one value per round (or per evaluated round, see `series`)."""
     instance: str = ""
     """Name of the setting it was run in, one of the comparison's instances; "" where there is only the task's own."""
     training: int = 0
-    """Which of the controller's trainings chose, counted from 0."""
+    """Index of the training that made the controller, from 0."""
 
     def __post_init__(self) -> None:
         where = f"Episode {self.seed}"
@@ -85,26 +85,26 @@ class Episode:
             require(found == expected, f"{where}: trajectory '{name}' has {found} values, expected {expected}.")
 
     def series(self, name: str) -> tuple[list[float], list[float]]:
-        """The rounds (the first is 1; 0 is the untrained model) and values of a trajectory, both empty if missing."""
+        """Return a trajectory's rounds (the first is 1; 0 is the untrained model) and values; both empty if missing."""
         values = list(self.trajectory.get(name, []))
         if name in EVALUATED and "evaluated_rounds" in self.trajectory:
             return list(self.trajectory["evaluated_rounds"]), values
         return [float(index + 1) for index in range(len(values))], values
 
     def to_json(self) -> dict[str, Any]:
-        """The episode as JSON values."""
-        return record(self)
+        """Return the episode as JSON values."""
+        return written(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of `to_json`; `InputError` for anything else."""
+        """Parse what `to_json` returned; `InputError` for anything else."""
         values = record_fields(cls, data, "An episode")
         raw = values["trajectory"]
         require(
             isinstance(raw, Mapping) and all(isinstance(series, list) for series in raw.values()),
             f"An episode's trajectory must map names to lists of numbers, not be {short(raw)}.",
         )
-        values["trajectory"] = {name: [number(value) for value in series] for name, series in raw.items()}
+        values["trajectory"] = {name: [json_number(value) for value in series] for name, series in raw.items()}
         return cls(**values)
 
 
@@ -117,7 +117,7 @@ class ControllerResult:
     label: str
     """As shown to people."""
     signals: str
-    """What the controller was allowed to see, for example "public"."""
+    """Signal set that the controller was shown, for example "public"."""
     signal_classes: tuple[str, ...]
     """Classes of the signals it saw, out of public, accounted and raw."""
     training_rounds: int
@@ -125,16 +125,16 @@ class ControllerResult:
     search_rounds: int
     """Federated rounds simulated to tune its parameters in hindsight."""
     tuned_on: str
-    """Which instances trained or tuned it, in words; "" for none."""
+    """Instances that trained or tuned it, in words; "" for none."""
     episodes: tuple[Episode, ...]
     tuned_population: str = ""
-    """Whose data the clients of those instances held: all, proxy or target; "" for none."""
+    """Population of those instances' clients: all, proxy or target; "" for none."""
     epsilon_target: float | None = None
     """Its own ε target where that is not the comparison's."""
     trainings: tuple[str, ...] = ()
     """Names of the trainings that made it, as `seed 0`; () for a controller that is not trained, or for one."""
-    releases: tuple[Releases, ...] = ()
-    """What the rounds that trained and tuned it released; () where there were none, or where it is not known."""
+    releases: tuple[PriorRounds, ...] = ()
+    """Releases of the rounds that trained and tuned it; () where there were none, or where they are not known."""
 
     def __post_init__(self) -> None:
         where = f"Controller '{self.name}'"
@@ -145,8 +145,8 @@ class ControllerResult:
         for name in ("training_rounds", "search_rounds"):
             value = getattr(self, name)
             require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
-        if self.tuned_population not in ("", *POPULATIONS):
-            raise unknown_name(f"{where}: tuned_population", self.tuned_population, POPULATIONS)
+        if self.tuned_population:
+            require_name(f"{where}: tuned_population", self.tuned_population, POPULATIONS)
         target = self.epsilon_target
         require(target is None or target > 0, f"{where}: epsilon_target is {target}, but it must be above 0.")
         require(len(self.episodes) > 0, f"{where} has no episodes.")
@@ -157,7 +157,7 @@ class ControllerResult:
         self._check_pairs(where)
 
     def _check_pairs(self, where: str) -> None:
-        """Every training has played every pair once."""
+        """Check that every training played every pair once."""
         played: list[list[Pair]] = [[] for _ in range(self.training_count)]
         for episode in self.episodes:
             known = episode.training < len(played)
@@ -169,12 +169,12 @@ class ControllerResult:
 
     @property
     def learned(self) -> bool:
-        """Whether training, not only a formula or a search, made this controller."""
+        """True if training, not only a formula or a search, made this controller."""
         return self.training_rounds > 0
 
     @property
     def rounds_before(self) -> int:
-        """Federated rounds that its training and its search took."""
+        """Number of federated rounds that its training and its search took."""
         return self.training_rounds + self.search_rounds
 
     @property
@@ -182,26 +182,26 @@ class ControllerResult:
         """Number of trainings, 1 for a controller that is not trained."""
         return max(1, len(self.trainings))
 
-    def by_pair(self, figure: str = "global_accuracy") -> dict[Pair, list[float]]:
-        """Pair -> that figure (an attribute of `Episode`) of each training's episode, in the order of the pairs."""
+    def by_pair(self, metric: str = "global_accuracy") -> dict[Pair, list[float]]:
+        """Collect a metric (an attribute of `Episode`) by pair, in the pairs' order: one value per training."""
         ordered = sorted(self.episodes, key=lambda e: (e.instance, e.seed, e.training))
         found: dict[Pair, list[float]] = {}
         for episode in ordered:
-            found.setdefault((episode.instance, episode.seed), []).append(float(getattr(episode, figure)))
+            found.setdefault((episode.instance, episode.seed), []).append(float(getattr(episode, metric)))
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The result as JSON values."""
-        return record(self)
+        """Return the result as JSON values."""
+        return written(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of `to_json`; `InputError` for anything else."""
+        """Parse what `to_json` returned; `InputError` for anything else."""
         values = record_fields(cls, data, "A controller")
         values["signal_classes"] = items(values["signal_classes"], "signal_classes", lambda value: value)
         values["episodes"] = items(values["episodes"], "episodes", Episode.from_json)
         values["trainings"] = items(values.get("trainings", ()), "trainings", lambda value: value)
-        values["releases"] = items(values.get("releases", ()), "releases", Releases.from_json)
+        values["releases"] = items(values.get("releases", ()), "releases", PriorRounds.from_json)
         return cls(**values)
 
 
@@ -210,11 +210,11 @@ class Instance:
     """A setting of the task that controllers are compared in."""
 
     name: str
-    """What it changes, in words."""
+    """The changes in words."""
     epsilon: float
     """ε target there; infinite without privacy."""
     changes: Mapping[str, Any]
-    """Setting -> value, for what differs from the task."""
+    """Setting -> value, where it differs from the task."""
 
     def __post_init__(self) -> None:
         where = f"Instance '{self.name}'"
@@ -223,9 +223,10 @@ class Instance:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of what a comparison writes; `InputError` for anything else."""
+        """Parse an instance of a comparison's file; `InputError` for anything else."""
         values = record_fields(cls, data, "An instance")
         require(isinstance(values["changes"], Mapping), "An instance's changes must map settings to values.")
+        # Settings are of any type: texts that spell a number which JSON lacks are decoded, whole numbers stay whole.
         changes = values["changes"].items()
         values["changes"] = {name: NON_FINITE.get(x, x) if isinstance(x, str) else x for name, x in changes}
         return cls(**values)
@@ -245,34 +246,34 @@ class Comparison:
     rounds: int
     """Planned communication rounds of one episode."""
     sampling: str
-    """How clients are drawn: full, poisson, fixed."""
+    """Sampling of the clients: full, poisson, fixed."""
     sampling_rate: float
     """Expected share of the clients in a round, in (0, 1]."""
     accountant: str
     placement: str
-    """Who adds the noise: central, distributed or local."""
+    """Placement of the noise: central, distributed or local."""
     device: str
     executor: str
     wall_seconds: float
     created: str
     """ISO date."""
     command: str
-    """What to type to get this comparison again."""
+    """Command that reproduces this comparison."""
     controllers: tuple[ControllerResult, ...]
     judged_by: str = "global_accuracy"
-    """Figure that decides: global_accuracy, or personal_accuracy where the server's model is not complete."""
+    """Metric that decides: global_accuracy, or personal_accuracy where the server's model is not complete."""
     guarantee: str = "sound"
-    """Whether ε is certified (sound) or what the method's paper claims (as-published)."""
+    """`sound` where ε is certified, `as-published` where it is the claim of the method's paper."""
     uncovered: tuple[str, ...] = ()
-    """What the runs give away without noise."""
+    """Disclosures of the runs that no noise covers."""
     instances: tuple[Instance, ...] = ()
     """The settings that were played; () where there is only the task's own."""
     hindsight: tuple[ControllerResult, ...] = ()
     """Fixed clip norms played on the very same runs, to say in hindsight which had been best; they do not compete."""
     population: str = "all"
-    """Whose data the clients hold: all, proxy or target."""
+    """Population of the clients: all, proxy or target."""
     drawn: bool = False
-    """Whether the instances were drawn by a generator, so that they stand for all that it could have drawn."""
+    """True if a generator drew the instances, so that they stand for all that it could have drawn."""
 
     def __post_init__(self) -> None:
         where = "The comparison"
@@ -294,38 +295,37 @@ class Comparison:
             require(not twice, f"{where} has two controllers called '{', '.join(twice)}'.")
         require(len(self.targets) == max(1, len(self.instances)), f"{where} names an instance twice.")
         played = {episode.instance for c in (*self.controllers, *self.hindsight) for episode in c.episodes}
-        for name in sorted(played - set(self.targets)):
-            raise unknown_name(f"{where}: instance", name, self.targets)
+        for name in sorted(played):
+            require_name(f"{where}: instance", name, self.targets)
 
     @property
     def targets(self) -> dict[str, float]:
-        """Instance -> its ε target."""
+        """ε target by name of the instance."""
         return {one.name: one.epsilon for one in self.instances} or {"": self.epsilon}
 
     @property
     def played(self) -> tuple[Instance, ...]:
-        """The instances on which there are runs."""
+        """Instances on which there are runs."""
         names = {episode.instance for controller in self.controllers for episode in controller.episodes}
         return tuple(one for one in self.instances if one.name in names)
 
     def controller(self, name: str) -> ControllerResult:
-        """The result of the controller with that name; `InputError` if there is none."""
-        for controller in self.controllers:
-            if controller.name == name:
-                return controller
-        raise unknown_name("controller", name, [c.name for c in self.controllers])
+        """Find the result of a controller by name; `InputError` if there is none."""
+        by_name = {controller.name: controller for controller in self.controllers}
+        require_name("controller", name, by_name)
+        return by_name[name]
 
     def tuned_here(self, controller: ControllerResult) -> bool:
-        """Whether the controller was trained or tuned on samples of the clients that are compared on."""
+        """Return True if the controller was trained or tuned on samples of the clients compared on."""
         return bool(controller.tuned_population) and share_samples(controller.tuned_population, self.population)
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
-        return record(self)
+        """Return the comparison as JSON values."""
+        return written(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of `to_json`; `InputError` for anything else."""
+        """Parse what `to_json` returned; `InputError` for anything else."""
         values = record_fields(cls, data, "A comparison")
         values["controllers"] = items(values["controllers"], "controllers", ControllerResult.from_json)
         values["uncovered"] = items(values.get("uncovered", ()), "uncovered", lambda value: value)
@@ -334,12 +334,12 @@ class Comparison:
         return cls(**values)
 
     def write(self, path: Path, statistics: Mapping[str, Any] | None = None) -> None:
-        """Write as a JSON file, with the statistics drawn from it where they are given."""
-        write_json(path, self.to_json() | ({STATISTICS: plain(statistics)} if statistics else {}))
+        """Write a JSON file, with the statistics computed from it where they are given."""
+        write_json(path, self.to_json() | ({STATISTICS: spelled_out(statistics)} if statistics else {}))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the JSON file that `write` left; `InputError` where it holds anything else."""
+        """Read the JSON file that `write` left; `InputError` for anything else."""
         try:
             data = read_json(path)
             if isinstance(data, Mapping):

@@ -1,4 +1,4 @@
-"""What training and search would have cost in privacy, had they been done on the clients that are protected."""
+"""Privacy cost of training and search, had they been done on the clients that are protected."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fl_core.privacy import accounting
 
 
 @dataclass(frozen=True)
-class Releases:
-    """Rounds of equal noise in the runs that trained or tuned a controller."""
+class PriorRounds:
+    """Rounds of equal noise in the runs that trained or tuned a controller, before it is compared."""
 
     rounds: int
-    """All of them together."""
+    """Number of rounds, over all of the runs."""
     run_rounds: int
-    """Rounds of a whole run."""
+    """Rounds of one whole run."""
     epsilon: float
     """ε that a whole run may spend; infinite without privacy."""
     noise_multiplier: float
@@ -39,17 +39,17 @@ class Releases:
 
     @property
     def runs(self) -> float:
-        """As how many whole runs the rounds count."""
+        """Number of whole runs that the rounds amount to."""
         return self.rounds / self.run_rounds
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """The inverse of what a comparison writes; `InputError` for anything else."""
+        """Parse the rounds of a comparison's file; `InputError` for anything else."""
         return cls(**record_fields(cls, data, "Releases"))
 
 
-def composed_epsilon(releases: Iterable[Releases], delta: float) -> float:
-    """ε at δ of all these rounds, taken as releases about one client; infinite where one of them had no noise.
+def composed_epsilon(releases: Iterable[PriorRounds], delta: float) -> float:
+    """Compose all these rounds to one ε at δ, as releases about one client; infinite where one had no noise.
 
     They are composed as Gaussian mechanisms, by Gaussian differential privacy (Dong, Roth, Su 2022) where none is
     sampled, else by privacy loss distributions.
@@ -57,8 +57,8 @@ def composed_epsilon(releases: Iterable[Releases], delta: float) -> float:
     return _composed(tuple((one.noise_multiplier, one.sampling_rate, one.rounds) for one in releases), delta)
 
 
-def composition_words(releases: Iterable[Releases]) -> str:
-    """How `composed_epsilon` composes them."""
+def composition_words(releases: Iterable[PriorRounds]) -> str:
+    """Name the accountant by which `composed_epsilon` composes them."""
     full = all(one.sampling_rate == 1 for one in releases)
     return "Gaussian differential privacy" if full else "privacy loss distributions"
 

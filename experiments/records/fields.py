@@ -1,7 +1,7 @@
-"""Plain frozen records as strict JSON: type checks from their annotations, and exactly their fields.
+"""Frozen records as strict JSON: type checks from their annotations, and exactly their fields.
 
-JSON has no infinity and no NaN: both are written as the strings "inf", "-inf" and "nan" (ε is infinite without privacy,
-a diverged run has losses that are no numbers).
+Numbers that JSON lacks are spelled as `fl_core.base.files` spells them (ε is infinite without privacy, a diverged run
+has losses that are no numbers).
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from typing import Any
 
 from fl_core.base.errors import require, require_name
-
-NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+from fl_core.base.files import json_number, spelled_out
 
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool), "a whole number"),
@@ -32,11 +31,11 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "names with lists of numbers",
     ),
 }
-"""Annotation -> (is the value of that type, the type in words). Reading and the constructors share it."""
+"""Annotation -> (test of a value, the type in words); reading and the constructors share it."""
 
 
 def check_types(record: Any, where: str) -> None:
-    """Refuse a record with a value of another type than its field's."""
+    """Refuse a record that has a value of another type than its field's."""
     for field in fields(record):
         value = getattr(record, field.name)
         matches, words = _check_of(str(field.type))
@@ -62,33 +61,19 @@ def _is_scalar(value: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value for a message."""
+    """Quote a value in a message, cut to 60 letters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def record(value: Any) -> dict[str, Any]:
-    """A record as a JSON object."""
-    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-
-
-def plain(value: Any) -> Any:
-    """Records, mappings and sequences as JSON values."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return record(value)
-    if isinstance(value, Mapping):
-        return {name: plain(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if _is_number(value):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return value
+def written(record: Any) -> dict[str, Any]:
+    """Convert a record to a JSON object."""
+    content: dict[str, Any] = spelled_out(record)
+    return content
 
 
 def record_fields(cls: Any, data: Any, where: str) -> dict[str, Any]:
-    """The JSON object's entries, numbers decoded, with exactly the names of the record's fields.
+    """Check that a JSON object has exactly the names of a record's fields, and return its entries, numbers decoded.
 
     Raises:
         InputError: it is no object, or a name is unknown or missing.
@@ -99,17 +84,12 @@ def record_fields(cls: Any, data: Any, where: str) -> dict[str, Any]:
         require_name(f"{where} has a field that", name, known)
     missing = [name for name, field in known.items() if name not in data and field.default is MISSING]
     require(not missing, f"{where} lacks the field '{', '.join(missing)}'.")
-    return {name: number(value) if str(known[name].type).startswith("float") else value for name, value in data.items()}
-
-
-def number(value: Any) -> Any:
-    """Decode "inf", "-inf" and "nan"; JSON writes 1.0 and 1 alike elsewhere, so whole numbers become floats."""
-    if isinstance(value, str) and value in NON_FINITE:
-        return NON_FINITE[value]
-    return float(value) if _is_number(value) else value
+    return {
+        name: json_number(value) if str(known[name].type).startswith("float") else value for name, value in data.items()
+    }
 
 
 def items(value: Any, name: str, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """The converted entries of a JSON list; `InputError` for anything else."""
+    """Convert the entries of a JSON list; `InputError` for anything else."""
     require(isinstance(value, Sequence) and not isinstance(value, str), f"{name} must be a list, not {short(value)}.")
     return tuple(convert(entry) for entry in value)

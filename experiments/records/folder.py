@@ -1,4 +1,4 @@
-"""Where results go: runs/<task>__<controller>__<seed>__<time>/, with files that are whole or absent."""
+"""Folders of results, runs/<task>__<controller>__<seed>__<time>/, and the YAML and CSV files in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fl_core.base.files import write_text
 
 
 def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
-    """A new folder for one run.
+    """Make a new folder for one run.
 
     Raises:
         InputError: it cannot be made.
@@ -38,8 +38,8 @@ def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
-    """Write plain values as YAML."""
-    write_text(path, yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True))
+    """Write plain values, dataclasses and paths as YAML."""
+    write_text(path, yaml.safe_dump(_yaml_value(value), sort_keys=False, allow_unicode=True))
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -52,12 +52,12 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
-def _plain(value: Any) -> Any:
-    """Dataclasses, paths and tuples as what YAML knows."""
+def _yaml_value(value: Any) -> Any:
+    """Convert dataclasses, paths and tuples to what YAML knows."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
+        return {str(name): _yaml_value(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [_yaml_value(entry) for entry in value]
     return str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""The state of a run between two decisions, from which an interrupted one goes on as if it had not stopped."""
+"""State of a run between two decisions, from which an interrupted run continues as if it had not stopped."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class RunState:
     """A run's state as read back.
 
     Attributes:
-        about: the five that follow.
+        about: the five that follow, by name.
         settings: of its environment, without the controller's view.
         controller: the controller's spec.
-        seed: its instance.
-        search_instances, train_on: where the controller was searched.
-        core: what `EnvCore.load_state_dict` takes.
-        memory: what the controller's last `predict` returned; None where it remembers nothing.
+        seed: of its instance.
+        search_instances, train_on: number and population of the instances that the controller was searched on.
+        core: argument of `EnvCore.load_state_dict`.
+        memory: state returned by the controller's last `predict`; None for a controller without memory.
     """
 
     about: dict[str, Any]
@@ -51,7 +51,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, memory: A
         folder: of the run.
         about: `settings`, `controller`, `seed`, `search_instances` and `train_on`, as in `RunState`.
         core: the run.
-        memory: what the controller's last `predict` returned: arrays `[runs, ...]`, or None.
+        memory: state returned by the controller's last `predict`: arrays `[runs, ...]`, or None.
 
     Raises:
         InputError: it cannot be written; the state before is kept then.
@@ -69,6 +69,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, memory: A
         "tensors": name,
         "tensors_sha256": checksum,
     }
+    # The record names the tensors of its round, so a crash before this line leaves the state before, whole.
     write_json(folder / RECORD, sealed(record, FORMAT))
     _drop_tensors(folder, name)
 

@@ -1,4 +1,4 @@
-"""Figures of a run as TensorBoard scalars under readable names, and its parameters for TensorBoard's HParams page."""
+"""Metrics of a run as TensorBoard scalars under readable names, and its parameters for TensorBoard's HParams page."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ TAGS = {
     "personal_share": "clients/share of the coordinates kept personal, mean",
     **{one.figure: f"telemetry/{one.figure.replace('_', ' ')}" for one in TELEMETRY.values()},
 }
-"""Figure of a round -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+"""Metric of a round -> tag, whose part before the slash groups the charts on TensorBoard's page."""
 
 
-def tag_of(figure: str) -> str:
-    """The tag of a figure, or of one layer's part of it; others go below "other/"."""
-    name, dot, layer = figure.partition(PER_LAYER)
+def tag_of(metric: str) -> str:
+    """Name the tag of a metric, or of one layer's part of it; unknown ones go below "other/"."""
+    name, dot, layer = metric.partition(PER_LAYER)
     return f"{TAGS.get(name, f'other/{name}')}{dot and ' '}{layer}"
 
 
-Parameter = str | float | int | bool
+HParam = str | float | int | bool
 
 
 def hyperparameters(
@@ -73,11 +73,16 @@ def hyperparameters(
     population: str,
     trained_on: str,
     seed: int | str,
-) -> dict[str, Parameter]:
-    """What the HParams page lists of a run or of a controller's runs: the same columns for all, or the page drops some.
+) -> dict[str, HParam]:
+    """List the parameters of a run, or of a controller's runs, for the HParams page.
 
-    `epsilon` is the target, `trained_on` the population that trained or tuned the controller ("" for none); where there
-    are several runs, `epsilon` and `seed` say in words which.
+    All runs have the same columns, or the page drops some.
+
+    Args:
+        task, method, controller, signals, rounds, clients, sampling_rate, population: as set.
+        epsilon: the target; a text where several runs differ in it.
+        trained_on: population that trained or tuned the controller; "" for none.
+        seed: of the run; a text for several runs.
     """
     return {
         "task": task,
@@ -124,35 +129,34 @@ class RoundWriter:
         self.close()
 
     def close(self) -> None:
-        """Bring everything to disk; the event file's last entries are lost otherwise."""
+        """Flush and close the event file; its last entries are lost otherwise."""
         self._writer.flush()
         self._writer.close()
 
-    def round(self, index: int, figures: Mapping[str, float]) -> None:
-        """Write the figures of communication round `index`; names as in `TAGS`, others go below "other/".
+    def round(self, index: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of communication round `index`; names as in `TAGS`, others go below "other/".
 
         A value that is not finite has no place on a chart and is left out.
         """
         self._last_round = index
-        for name, value in figures.items():
+        for name, value in metrics.items():
             self._scalar(tag_of(name), value, index)
 
-    def hparams(self, parameters: Mapping[str, Parameter], metrics: Mapping[str, float]) -> None:
+    def hparams(self, parameters: Mapping[str, HParam], metrics: Mapping[str, float]) -> None:
         """Fill the HParams page for this run; call it once, when the run has ended.
-
-        `SummaryWriter.add_hparams` would make a second run named after the time; here the same summaries go into the
-        run's own events. A metric is shown only where a scalar of its tag exists, so each is written as one, below
-        "final/"; the number of rounds is always among them, so that a diverged run is listed too.
 
         TensorBoard takes the list of columns from one run and shows it for all: give every run the same names.
 
         Args:
-            parameters: what was chosen for the run; numbers that are not finite and truth values appear as words.
-            metrics: what came of it; values that are not finite are left out.
+            parameters: the run's settings; numbers that are not finite and truth values appear as words.
+            metrics: the run's results; values that are not finite are left out.
         """
         finite = {f"final/{name.replace('_', ' ')}": value for name, value in metrics.items() if math.isfinite(value)}
         finite["final/rounds"] = self._last_round
         shown = {name: _shown(value) for name, value in parameters.items()}
+        # `SummaryWriter.add_hparams` would open a second run named after the time; the same summaries go into this one.
+        # A metric shows only where a scalar of its tag exists, so each is written as one below "final/"; the number of
+        # rounds is always among them, so that a diverged run is listed too.
         events: Any = self._writer.file_writer
         for summary in hparams(shown, finite):
             events.add_summary(summary)
@@ -164,8 +168,8 @@ class RoundWriter:
             self._writer.add_scalar(tag, float(value), step)
 
 
-def _shown(value: Parameter) -> str | float:
-    """The parameter as the page can show it: torch writes True as 1, and the page cannot read an infinite number."""
+def _shown(value: HParam) -> str | float:
+    """Convert a parameter to what the page can show: torch writes True as 1, and the page reads no infinite number."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)) and math.isfinite(value):
@@ -173,8 +177,8 @@ def _shown(value: Parameter) -> str | float:
     return str(value)
 
 
-def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, Parameter]:
-    """What TensorBoard's HParams page lists of a run."""
+def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -> dict[str, HParam]:
+    """List the parameters of a run for the HParams page."""
     config = core.federation.config
     return hyperparameters(
         task=core.task.name,
@@ -192,7 +196,7 @@ def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -
 
 
 def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
-    """Final figures of a run for the HParams page."""
+    """Collect the final metrics of a run for the HParams page."""
     last = core.history[row][-1] if core.history[row] else {}
     names = ("global_accuracy", "personal_accuracy", "global_loss", "personal_loss", "epsilon_spent")
     return {name: last[name] for name in names if name in last}

@@ -1,1 +1,1 @@
-"""Summaries and intervals of comparisons."""
+"""Statistics of comparisons: summaries and bootstrap intervals."""

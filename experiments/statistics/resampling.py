@@ -1,4 +1,4 @@
-"""Statistics of scores that a sceptic accepts: robust means and bootstrap intervals over trainings and paired runs.
+"""Robust means of scores, and bootstrap intervals over trainings and paired runs.
 
 The scores of a controller form a table: one row per training (a schedule, which is not trained, has one), one column
 per pair. A pair is an instance (a setting of the task) and a seed; two controllers on one pair meet the same partition,
@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from experiments.records.comparison import ControllerResult, Pair
+from fl_core.base.arrays import FloatArray, IndexArray
 from fl_core.base.errors import require
 
-Floats = NDArray[np.float64]
-Statistic = Callable[[Floats], Floats]
+Statistic = Callable[[FloatArray], FloatArray]
 """Reduces the last axis: [..., n] -> [...]."""
 
 LEVEL = 0.95
@@ -55,7 +55,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its 95 % bootstrap interval."""
+    """A statistic and its 95 % bootstrap interval."""
 
     value: float
     interval: Interval
@@ -63,7 +63,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much a controller is ahead of another on the same pairs, in accuracy (0.01 is one point)."""
+    """Lead of a controller over another on the same pairs, in accuracy (0.01 is one point)."""
 
     mean: float
     interval: Interval
@@ -74,12 +74,12 @@ class Difference:
 
     @property
     def is_small(self) -> bool:
-        """Whether there are too few pairs, or drawn instances, to call any difference significant."""
+        """True if there are too few pairs, or drawn instances, to call any difference significant."""
         return (self.drawn or self.pairs) < MINIMUM_PAIRS
 
     @property
     def sign(self) -> int:
-        """1 or −1 where the interval lies above or below zero and there are pairs enough to say so, else 0."""
+        """1 or −1 where the interval lies above or below zero and there are enough pairs to say so, else 0."""
         if self.is_small:
             return 0
         return int(self.interval.low > 0) - int(self.interval.high < 0)
@@ -89,14 +89,14 @@ class Difference:
 class Profile:
     """Share of runs with a score above each threshold, with its pointwise 95 % interval."""
 
-    thresholds: Floats
-    shares: Floats
-    low: Floats
-    high: Floats
+    thresholds: FloatArray
+    shares: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 class Design(NamedTuple):
-    """How pairs are resampled: blocks of neighbouring ones are drawn with replacement from those of their stratum."""
+    """Resampling of the pairs: blocks of neighbouring ones are drawn with replacement from those of their stratum."""
 
     strata: tuple[int, ...]
     """Blocks of each."""
@@ -105,14 +105,14 @@ class Design(NamedTuple):
 
 
 class Scores:
-    """One figure of a controller: `values` [trainings, pairs], the pairs in order of instance and seed.
+    """A metric of a controller: `values` [trainings, pairs], the pairs in order of instance and seed.
 
     Raises:
         InputError: there are no scores, or some are not finite.
     """
 
     def __init__(self, by_pair: Mapping[Pair, Sequence[float]], drawn: bool = False) -> None:
-        """Take the scores of all trainings for each pair; `drawn`: the instances were drawn at random."""
+        """Tabulate the scores of all trainings for each pair; `drawn` for instances that were drawn at random."""
         require(len(by_pair) > 0, "Scores need at least one pair of an instance and a seed.")
         self.pairs = tuple(sorted(by_pair))
         self.values = np.array([by_pair[pair] for pair in self.pairs], dtype=np.float64).T
@@ -121,9 +121,9 @@ class Scores:
         self.drawn = drawn
 
     @classmethod
-    def of(cls, controller: ControllerResult, figure: str, drawn: bool) -> Scores:
-        """A figure of a controller's episodes, an attribute of `Episode`."""
-        return cls(controller.by_pair(figure), drawn)
+    def of(cls, controller: ControllerResult, metric: str, drawn: bool) -> Scores:
+        """Collect a metric, an attribute of `Episode`, of a controller's episodes."""
+        return cls(controller.by_pair(metric), drawn)
 
     @property
     def trainings(self) -> int:
@@ -131,12 +131,12 @@ class Scores:
         return len(self.values)
 
     @property
-    def flat(self) -> Floats:
+    def flat(self) -> FloatArray:
         """All scores [trainings · pairs]."""
         return self.values.reshape(-1)
 
     def on(self, instance: str) -> Scores:
-        """The scores on one instance."""
+        """Select the scores on one instance."""
         kept = [index for index, pair in enumerate(self.pairs) if pair[0] == instance]
         return Scores({self.pairs[index]: self.values[:, index].tolist() for index in kept})
 
@@ -146,19 +146,19 @@ class Scores:
         return tuple(Counter(name for name, _ in self.pairs).values())
 
     def design(self) -> Design:
-        """How the pairs are resampled.
+        """Choose the resampling of the pairs.
 
         Resampled within its instance, a lone pair would never vary, and the interval would have no width: where no
         instance has a second pair, all are drawn from all.
         """
         sizes = self.instances
-        if self.drawn and len(set(sizes)) == 1 < len(sizes):
+        if self.drawn and len(set(sizes)) == 1 < len(sizes):  # whole instances are the blocks, of one stratum
             return Design((len(sizes),), sizes[0])
         return Design((len(sizes),) if max(sizes) == 1 else sizes)
 
 
-def interquartile_mean(values: ArrayLike) -> Floats:
-    """Mean over the last axis of the middle half of the values.
+def interquartile_mean(values: ArrayLike) -> FloatArray:
+    """Average the middle half of the values, over the last axis.
 
     As `scipy.stats.trim_mean(values, 0.25)` and rliable: ⌊n/4⌋ values are cut at each end and the rest weighs equally,
     so where n is no multiple of 4 slightly more than half is kept, and below n = 4 it is the plain mean.
@@ -166,8 +166,8 @@ def interquartile_mean(values: ArrayLike) -> Floats:
     return np.asarray(scipy.stats.trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=-1))
 
 
-def average(values: ArrayLike) -> Floats:
-    """Plain mean over the last axis."""
+def average(values: ArrayLike) -> FloatArray:
+    """Average over the last axis."""
     return np.asarray(np.mean(np.asarray(values, dtype=np.float64), axis=-1))
 
 
@@ -178,13 +178,14 @@ def estimate(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """A statistic of all scores and its percentile bootstrap interval.
+    """Compute a statistic of all scores and its percentile bootstrap interval.
 
     With one training and one instance this is `scipy.stats.bootstrap` with method "percentile". One score, which scipy
     refuses, and equal scores give an interval of width zero.
     """
     pairs = _pair_draws(scores.design(), resamples, seed)
     trainings = _training_draws(scores.trainings, resamples, seed)
+    # The interquartile mean sorts its values, so here the draws themselves are gathered, a chunk at a time.
     step = max(1, _CHUNK // scores.values.size)
     found = [
         statistic(
@@ -198,7 +199,7 @@ def estimate(
 def paired_difference(
     a: Scores, b: Scores, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
-    """a − b on the same pairs, each side averaged over its trainings: the mean and its interval.
+    """Average a − b over the same pairs, each side over its trainings too, and bootstrap its interval.
 
     Both sides are resampled together over pairs, and each by itself over its trainings.
 
@@ -206,6 +207,7 @@ def paired_difference(
         InputError: the pairs differ.
     """
     _check_pairs(a, b)
+    # A resampled mean is the scores weighed by how often each was drawn: two products replace gathering the draws.
     over_pairs, over_a, over_b = _weights(a, b, resamples, seed)
     found = (over_pairs @ a.values.T * over_a).sum(axis=1) - (over_pairs @ b.values.T * over_b).sum(axis=1)
     differences = a.values.mean(axis=0) - b.values.mean(axis=0)
@@ -216,7 +218,7 @@ def paired_difference(
 def probability_of_improvement(
     a: Scores, b: Scores, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:
-    """Probability that a training of a is above one of b on the same pair, ties counted half, with its interval.
+    """Estimate the probability that a training of a is above one of b on the same pair, ties counted half.
 
     On one pair this is the Mann-Whitney U of the trainings over the number of their combinations; with one training
     each it is 1, ½ or 0. The mean over the pairs is taken.
@@ -236,7 +238,7 @@ def probability_of_improvement(
 def performance_profile(
     scores: Scores, thresholds: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Profile:
-    """Share of runs whose score is above each threshold, with a pointwise interval."""
+    """Compute the share of runs whose score is above each threshold, with a pointwise interval."""
     steps = np.asarray(thresholds, dtype=np.float64)
     above = (scores.values[:, :, None] > steps).astype(np.float64)
     over_pairs = _pair_weights(scores.design(), resamples, seed)
@@ -255,8 +257,8 @@ def _check_pairs(a: Scores, b: Scores) -> None:
 
 
 @lru_cache(maxsize=4)
-def _pair_draws(design: Design, resamples: int, seed: int) -> NDArray[np.int64]:
-    """Indices of pairs [resamples, pairs], drawn with replacement as the design says."""
+def _pair_draws(design: Design, resamples: int, seed: int) -> IndexArray:
+    """Draw indices of pairs [resamples, pairs] with replacement, by the design."""
     rng, strata = np.random.default_rng(seed), design.strata
     starts = np.cumsum([0, *strata[:-1]])
     parts = [start + rng.integers(0, size, (resamples, size)) for start, size in zip(starts, strata, strict=True)]
@@ -265,24 +267,24 @@ def _pair_draws(design: Design, resamples: int, seed: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=4)
-def _pair_weights(design: Design, resamples: int, seed: int) -> Floats:
+def _pair_weights(design: Design, resamples: int, seed: int) -> FloatArray:
     return _counts(_pair_draws(design, resamples, seed), sum(design.strata) * design.block)
 
 
-def _training_draws(trainings: int, resamples: int, seed: int, side: int = 1) -> NDArray[np.int64]:
-    """Indices of trainings [resamples, trainings]; from a stream of its own, so that the pairs stay the same."""
+def _training_draws(trainings: int, resamples: int, seed: int, side: int = 1) -> IndexArray:
+    """Draw indices of trainings [resamples, trainings]; a stream of its own leaves the pairs the same."""
     return np.random.default_rng([seed, side]).integers(0, trainings, (resamples, trainings))
 
 
-def _counts(draws: NDArray[np.int64], size: int) -> Floats:
-    """How often each of `size` items was drawn, as a share [resamples, size]."""
+def _counts(draws: IndexArray, size: int) -> FloatArray:
+    """Count the draws of each of `size` items, as shares [resamples, size]."""
     rows = np.arange(len(draws))[:, None] * size
     counted = np.bincount((rows + draws).reshape(-1), minlength=len(draws) * size)
     return np.asarray(counted.reshape(len(draws), size) / draws.shape[1], dtype=np.float64)
 
 
-def _weights(a: Scores, b: Scores, resamples: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    """Weights of the pairs, of a's trainings and of b's in each resample."""
+def _weights(a: Scores, b: Scores, resamples: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weigh the pairs, a's trainings and b's trainings in each resample."""
     return (
         _pair_weights(a.design(), resamples, seed),
         _counts(_training_draws(a.trainings, resamples, seed, 1), a.trainings),
@@ -290,6 +292,6 @@ def _weights(a: Scores, b: Scores, resamples: int, seed: int) -> tuple[Floats, F
     )
 
 
-def _percentiles(values: Floats, level: float) -> Interval:
+def _percentiles(values: FloatArray, level: float) -> Interval:
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))

@@ -1,4 +1,4 @@
-"""What a comparison comes to: one row per controller, with intervals, paired differences, regret, ε and cost."""
+"""Summary of a comparison: one row per controller, with intervals, paired differences, regret, ε and cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from experiments.statistics.resampling import (
     RESAMPLES,
     Difference,
     Estimate,
-    Floats,
     Interval,
     Profile,
     Scores,
@@ -25,6 +24,7 @@ from experiments.statistics.resampling import (
     performance_profile,
     probability_of_improvement,
 )
+from fl_core.base.arrays import FloatArray
 
 BUDGET_TOLERANCE = 0.01
 """Relative difference in ε up to which two budgets count as equal."""
@@ -34,7 +34,7 @@ PROFILE_STEPS = 101
 
 @dataclass(frozen=True)
 class Spent:
-    """The ε of the runs that have one target; targets are never averaged over."""
+    """ε of the runs that share a target; different targets are never averaged."""
 
     target: float
     mean: float
@@ -45,18 +45,18 @@ class Spent:
 
 @dataclass(frozen=True)
 class Regret:
-    """How far a controller is behind the best of some others on one instance, which were compared there afterwards."""
+    """Gap of a controller to the best of some others on one instance; the best is chosen there, afterwards."""
 
     instance: str
     best: str
-    """Label of the other with the highest mean on this instance."""
+    """Label of the controller with the highest mean on this instance."""
     behind: Difference
-    """The best's figure minus the controller's, on the same seeds; its interval takes the best as given."""
+    """The best's metric minus the controller's, on the same seeds; its interval takes the best as given."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One controller of a comparison in figures. Accuracies are shares in [0, 1]."""
+    """Metrics of one controller of a comparison. Accuracies are shares in [0, 1]."""
 
     name: str
     label: str
@@ -69,12 +69,12 @@ class Row:
     """Interquartile mean over all runs, like `personal_accuracy`."""
     personal_accuracy: Estimate
     judged_by: str
-    """Figure that decides, see `Comparison`."""
+    """Metric that decides, see `Comparison`."""
     difference: Difference | None
-    """That figure minus the baseline's, paired; None for the baseline itself."""
+    """That metric minus the baseline's, paired; None for the baseline itself."""
     personal_difference: Difference | None
     improvement: Estimate | None
-    """Probability of improvement over the baseline in that figure."""
+    """Probability of improvement over the baseline in that metric."""
     hindsight_regret: tuple[Regret, ...]
     """By instance, behind the best fixed clip norm in hindsight; () where no such norms were played."""
     tuned_regret: tuple[Regret, ...]
@@ -88,13 +88,13 @@ class Row:
     diverged: int
     """Runs that diverged."""
     unequal: bool
-    """Whether its ε makes it incomparable: another target, or more than 1 % above the target."""
+    """True if its ε makes it incomparable: another target, or more than 1 % above the target."""
     budget_note: str
-    """What is to be said about its ε, "" if it kept to the target and used it up."""
+    """Note on its ε, "" if it kept to the target and used it up."""
 
     @property
     def runs(self) -> int:
-        """Episodes."""
+        """Number of episodes."""
         return self.trainings * self.pairs
 
     @property
@@ -104,12 +104,12 @@ class Row:
 
     @property
     def judged(self) -> Estimate:
-        """Interquartile mean of the figure that decides."""
+        """Interquartile mean of the metric that decides."""
         return self.global_accuracy if self.judged_by == "global_accuracy" else self.personal_accuracy
 
 
 def default_baseline(comparison: Comparison) -> str:
-    """The controller that the others are measured against: best-fixed, else a fixed clip, else the first."""
+    """Choose the controller that the others are measured against: best-fixed, else a fixed clip, else the first."""
     names = [controller.name for controller in comparison.controllers]
     for prefix in ("best-fixed", "fixed"):
         for name in names:
@@ -119,7 +119,7 @@ def default_baseline(comparison: Comparison) -> str:
 
 
 def summarise(comparison: Comparison, baseline_name: str | None = None) -> list[Row]:
-    """One row per controller, in the comparison's order.
+    """Summarise a comparison: one row per controller, in the comparison's order.
 
     Raises:
         InputError: no controller has the baseline's name, or two controllers ran on different seeds.
@@ -164,10 +164,10 @@ def _row(comparison: Comparison, controller: ControllerResult, baseline: Control
 
 
 def search_epsilon(comparison: Comparison, controller: ControllerResult) -> float | None:
-    """ε, at the comparison's δ, of all rounds that trained and tuned a controller, taken as releases about one client.
+    """Compose the ε, at the comparison's δ, of all rounds that trained and tuned a controller, as about one client.
 
     Returns:
-        0 for a controller without training and search, None where it is not known what they released.
+        0 for a controller without training and search, None where its rounds' releases are not known.
     """
     if controller.rounds_before and not controller.releases:
         return None
@@ -175,7 +175,7 @@ def search_epsilon(comparison: Comparison, controller: ControllerResult) -> floa
 
 
 def spent_by_target(comparison: Comparison, controller: ControllerResult) -> tuple[Spent, ...]:
-    """What a controller's runs spent, by their ε target, the lowest first."""
+    """Summarise the ε of a controller's runs by their target, the lowest first."""
     found = []
     for target in sorted(set(comparison.targets.values())):
         runs = [e for e in controller.episodes if comparison.targets[e.instance] == target]
@@ -187,7 +187,10 @@ def spent_by_target(comparison: Comparison, controller: ControllerResult) -> tup
 
 
 def budget_note(comparison: Comparison, controller: ControllerResult) -> tuple[bool, str]:
-    """Whether the controller's ε forbids comparing it with the others, and what is to be said about its ε."""
+    """Judge a controller's ε: (True if it must not be compared with the others, a note on its ε).
+
+    The note is "" where it kept to the target and used it up.
+    """
     own, target = controller.epsilon_target, comparison.epsilon
     if own is not None and not math.isclose(own, target, rel_tol=BUDGET_TOLERANCE):
         return True, f"has another target, ε = {own:g} instead of {target:g}"
@@ -214,7 +217,7 @@ def _unspent(comparison: Comparison, controller: ControllerResult, target: float
 
 
 def fixed_in_hindsight(comparison: Comparison) -> tuple[ControllerResult, ...]:
-    """Fixed clip norms among which the best is sought on the held-out runs themselves; () where none were played."""
+    """List the fixed clip norms played on the held-out runs themselves; () where none were."""
     if not comparison.hindsight:
         return ()
     played = [c for c in comparison.controllers if c.name.partition(":")[0] in ("fixed", "best-fixed")]
@@ -222,7 +225,7 @@ def fixed_in_hindsight(comparison: Comparison) -> tuple[ControllerResult, ...]:
 
 
 def tuned_family(comparison: Comparison) -> tuple[ControllerResult, ...]:
-    """Controllers that a search, but no training, had tuned."""
+    """List the controllers that a search, but no training, had tuned."""
     return _comparable(comparison, [c for c in comparison.controllers if c.search_rounds and not c.learned])
 
 
@@ -233,15 +236,15 @@ def _comparable(comparison: Comparison, controllers: Sequence[ControllerResult])
 def regrets(
     comparison: Comparison, controller: ControllerResult, others: Sequence[ControllerResult]
 ) -> tuple[Regret, ...]:
-    """How far a controller is behind the best of the others, chosen for each instance; the first of several equals.
+    """Compute the regret of a controller to the best of the others, chosen for each instance; ties go to the first.
 
     In the comparison's order of the instances.
     """
     if not others:
         return ()
-    figure, found = comparison.judged_by, []
-    own = Scores.of(controller, figure, comparison.drawn)
-    tables = [(other.label, Scores.of(other, figure, comparison.drawn)) for other in others]
+    metric, found = comparison.judged_by, []
+    own = Scores.of(controller, metric, comparison.drawn)
+    tables = [(other.label, Scores.of(other, metric, comparison.drawn)) for other in others]
     met = {name for name, _ in own.pairs}
     for instance in (name for name in comparison.targets if name in met):
         label, best = max(tables, key=lambda table: float(table[1].on(instance).values.mean()))
@@ -252,8 +255,8 @@ def regrets(
 # --- Profiles and records -----------------------------------------------------------------------------------------
 
 
-def profile_thresholds(comparison: Comparison) -> Floats:
-    """Accuracies at which every controller's profile is taken: from just below the worst run to the best."""
+def profile_thresholds(comparison: Comparison) -> FloatArray:
+    """Choose the accuracies at which profiles are taken: from just below the worst run to the best."""
     scores = [
         Scores.of(controller, comparison.judged_by, comparison.drawn).flat for controller in comparison.controllers
     ]
@@ -263,14 +266,14 @@ def profile_thresholds(comparison: Comparison) -> Floats:
 
 
 def profile(comparison: Comparison, controller: ControllerResult) -> Profile:
-    """The controller's performance profile in the figure that decides."""
+    """Compute a controller's performance profile in the metric that decides."""
     return performance_profile(
         Scores.of(controller, comparison.judged_by, comparison.drawn), profile_thresholds(comparison)
     )
 
 
 def statistics_record(comparison: Comparison, baseline_name: str | None = None) -> dict[str, Any]:
-    """All figures of a report as JSON-able values."""
+    """Collect all statistics of a report as JSON-able values."""
     baseline = baseline_name or default_baseline(comparison)
     rows = []
     for row, controller in zip(summarise(comparison, baseline), comparison.controllers, strict=True):
@@ -287,7 +290,7 @@ def statistics_record(comparison: Comparison, baseline_name: str | None = None) 
 
 
 def _spelled(value: Any) -> Any:
-    """Intervals by the names of their ends."""
+    """Convert intervals to objects with the names of their ends, at any depth."""
     if isinstance(value, Interval):
         return value._asdict()
     if isinstance(value, dict):

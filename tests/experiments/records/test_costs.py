@@ -15,7 +15,7 @@ from envs import make_core
 from experiments.contenders.contenders import make_contenders
 from experiments.contenders.play import releases_in, spread_evenly
 from experiments.records.comparison import Comparison
-from experiments.records.costs import Releases, composed_epsilon, composition_words
+from experiments.records.costs import PriorRounds, composed_epsilon, composition_words
 from experiments.statistics.summary import summarise
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
@@ -38,21 +38,21 @@ def theirs(*parts: tuple[float, float, int]) -> float:
     "parts", [[(4.0, 1.0, 120)], [(4.0, 0.2, 120)], [(4.0, 1.0, 60), (9.0, 1.0, 60)], [(2.0, 0.2, 40), (4.0, 1.0, 10)]]
 )
 def test_the_epsilon_of_all_rounds_is_dp_accountings(parts: list[tuple[float, float, int]]) -> None:
-    releases = [Releases(rounds, 10, 8.0, sigma, rate) for sigma, rate, rounds in parts]
+    releases = [PriorRounds(rounds, 10, 8.0, sigma, rate) for sigma, rate, rounds in parts]
     assert composed_epsilon(releases, 1e-5) == pytest.approx(theirs(*parts), rel=0.01)
     full = all(rate == 1 for _, rate, _ in parts)
     assert ("Gaussian" in composition_words(releases)) is full
 
 
 def test_rounds_without_noise_cost_everything_and_rounds_without_release_nothing() -> None:
-    noisy, bare, silent = (Releases(40, 40, 8.0, sigma, 1.0) for sigma in (4.0, 0.0, math.inf))
+    noisy, bare, silent = (PriorRounds(40, 40, 8.0, sigma, 1.0) for sigma in (4.0, 0.0, math.inf))
     assert composed_epsilon([], 1e-5) == composed_epsilon([silent], 1e-5) == 0
     assert composed_epsilon([noisy, bare], 1e-5) == math.inf
     assert composed_epsilon([noisy, silent], 1e-5) == composed_epsilon([noisy], 1e-5)
 
 
 def test_it_is_zero_without_training_and_nothing_where_the_noise_is_unknown() -> None:
-    releases = (Releases(120, 40, 8.0, 4.0, 1.0),)
+    releases = (PriorRounds(120, 40, 8.0, 4.0, 1.0),)
     plain = make_controller("fixed:1", [0.5])
     known = make_controller("best-fixed", [0.5], search_rounds=120, releases=releases)
     unknown = make_controller("tuned:decay", [0.5], search_rounds=120)
@@ -66,13 +66,13 @@ def test_it_is_zero_without_training_and_nothing_where_the_noise_is_unknown() ->
 )
 def test_releases_that_cannot_be_are_refused(field: str, value: float) -> None:
     with pytest.raises(InputError, match=field):
-        Releases(**{**vars(Releases(1, 1, 1.0, 1.0, 1.0)), field: value})
+        PriorRounds(**{**vars(PriorRounds(1, 1, 1.0, 1.0, 1.0)), field: value})
     with pytest.raises(InputError, match="releases of 7 rounds, but 8 rounds made it"):
-        make_controller("x", [0.5], search_rounds=8, releases=(Releases(7, 1, 1.0, 1.0, 1.0),))
+        make_controller("x", [0.5], search_rounds=8, releases=(PriorRounds(7, 1, 1.0, 1.0, 1.0),))
 
 
 def test_they_are_written_and_read_back() -> None:
-    releases = (Releases(6, 3, 8.0, 4.0, 1.0), Releases(2, 2, math.inf, 0.0, 0.5))
+    releases = (PriorRounds(6, 3, 8.0, 4.0, 1.0), PriorRounds(2, 2, math.inf, 0.0, 0.5))
     comparison = make_comparison(make_controller("x", [0.5], search_rounds=8, releases=releases))
     assert Comparison.from_json(comparison.to_json()) == comparison
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from experiments.records.comparison import Comparison, ControllerResult, Instance
-from experiments.records.costs import Releases, composed_epsilon
+from experiments.records.costs import PriorRounds, composed_epsilon
 from experiments.reports.comparison import contents, table, write_report
 from experiments.reports.pages import html, markdown, summary_line
 from experiments.reports.privacy import TRUST
@@ -283,7 +283,7 @@ def test_instances_regret_and_costs_are_in_both_reports() -> None:
         episodes = tuple(make_episode(s, v + shift, instance=("hard", "easy")[s % 2]) for s, v in enumerate(values))
         return make_controller(name, [], episodes=episodes, **changes)
 
-    made = (Releases(416, 4, 8.0, 4.0, 1.0),)
+    made = (PriorRounds(416, 4, 8.0, 4.0, 1.0),)
     comparison = make_comparison(
         spread("best-fixed", 0.0, search_rounds=416, releases=made),
         spread("aqc", 0.1),
@@ -356,9 +356,12 @@ def test_instances_that_nobody_played_are_left_out() -> None:
 
 def test_costs_that_are_unknown_or_endless_are_explained() -> None:
     unknown = make_controller("best-fixed", [0.5, 0.5], search_rounds=8)
-    bare = make_controller("ppo", [0.5, 0.5], training_rounds=8, releases=(Releases(8, 4, math.inf, 0.0, 1.0),))
+    bare = make_controller("ppo", [0.5, 0.5], training_rounds=8, releases=(PriorRounds(8, 4, math.inf, 0.0, 1.0),))
     mixed = make_controller(
-        "tuned", [0.5, 0.5], search_rounds=8, releases=(Releases(4, 4, 3.0, 9.0, 1.0), Releases(4, 4, 12.0, 4.0, 1.0))
+        "tuned",
+        [0.5, 0.5],
+        search_rounds=8,
+        releases=(PriorRounds(4, 4, 3.0, 9.0, 1.0), PriorRounds(4, 4, 12.0, 4.0, 1.0)),
     )
     comparison = make_comparison(unknown, bare, mixed, make_controller("aqc", [0.5, 0.5]))
     text = markdown(comparison, contents(comparison)).partition("## Cost")[2]

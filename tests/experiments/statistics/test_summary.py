@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.records.comparison import Comparison, ControllerResult, Instance
-from experiments.records.costs import Releases, composed_epsilon
+from experiments.records.costs import PriorRounds, composed_epsilon
 from experiments.reports.verdict import verdict
 from experiments.statistics.summary import default_baseline, regrets, statistics_record, summarise
 from fl_core.base.errors import InputError
@@ -142,7 +142,7 @@ def test_no_privacy_at_all_is_no_inequality() -> None:
 def test_every_number_of_the_record_is_a_plain_recomputation() -> None:
     """From the JSON alone: loops, scipy's trimmed mean, and counting."""
     base, mine = table(1, 2, 6, seed=1), table(3, 2, 6, seed=2).round(1)
-    made = (Releases(400, 40, 4.0, 6.9, 1.0),)
+    made = (PriorRounds(400, 40, 4.0, 6.9, 1.0),)
     comparison = on_instances(
         2,
         played("best-fixed", base, 4.0, search_rounds=80),
