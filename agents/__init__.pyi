@@ -1,9 +1,11 @@
 from .algorithms import ALGORITHMS, Algorithm
-from .bundle import LearnedController, load_controller, save_controller
+from .bundle import load_controller, save_controller
 from .config import TrainingConfig
 from .curricula import CURRICULA, Curriculum
+from .learned import LearnedController
 from .online import OnlinePPO
-from .training import TrainingResult, resume, train
+from .trainer import TrainingResult
+from .training import resume, train
 
 __all__ = [
     "ALGORITHMS",

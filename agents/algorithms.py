@@ -1,7 +1,8 @@
 """The learning algorithms that can be trained, saved and rebuilt here: those of stable-baselines3 and sb3-contrib.
 
-Adding one is adding a line to `ALGORITHMS`. It says which options of a training the algorithm has, and their defaults;
-all other options are refused.
+Adding one is adding a line to `ALGORITHMS`, which names its class and the options of a training that it has, with their
+defaults. All other options are refused. A training checks before its first episode that what it learns can be saved and
+rebuilt (`agents.bundle.check_saving`), so a line either works or is refused at once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 @dataclass(frozen=True)
 class Episodes:
-    """What an algorithm learns from in each update.
+    """Size of the experience that an update learns from.
 
     Attributes:
         environments: environments side by side.
@@ -52,11 +53,11 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Family:
-    """What algorithms have in common.
+    """Constructor keywords that several algorithms share.
 
     Attributes:
-        policy: constructor keywords of a policy, from the policy's options.
-        learner: constructor keywords of a learner, from all options and what an update plays.
+        policy: those of a policy, from the policy's options.
+        learner: those of a learner, from all options and the size of an update.
     """
 
     policy: Callable[[Options], dict[str, Any]]
@@ -68,11 +69,11 @@ class Algorithm:
     """A line of the catalogue.
 
     Attributes:
-        summary: what it is.
+        summary: full name, for lists.
         place: package and class of the learner, with a colon between.
-        policy_name: what the learner calls the policy.
-        family: how both are made.
-        options: the options it has, with their defaults.
+        policy_name: name of the policy class in stable-baselines3.
+        family: constructor keywords of both.
+        options: its options with their defaults.
     """
 
     summary: str
@@ -107,31 +108,47 @@ class Algorithm:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
     def policy(self, observations: spaces.Box, actions: spaces.Box, arguments: Options) -> BasePolicy:
-        """An untrained policy.
+        """Make an untrained policy.
 
         Raises:
             KeyError, TypeError, ValueError: the arguments are not those of its policy.
         """
-        made = self.learner_class().policy_aliases[self.policy_name]
-        return made(observations, actions, lambda _: 0.0, **self.family.policy(arguments))
+        # A learner may amend the policy that it is asked for (DDPG takes one critic, A2C another optimizer), so one
+        # that is never set up says what its policy is made with.
+        make: Any = self.learner_class()
+        learner = make(
+            self.policy_name,
+            None,
+            policy_kwargs=self.family.policy(arguments),
+            device="cpu",
+            _init_setup_model=False,
+        )
+        made: BasePolicy = learner.policy_class(observations, actions, lambda _: 0.0, **learner.policy_kwargs)
+        return made
 
     def learner(self, options: Options, environments: VecEnv, decisions: int, **common: Any) -> BaseAlgorithm:
-        """A learner with an untrained policy.
+        """Make a learner with an untrained policy.
 
         Args:
             options: a value for each of its options.
             environments: what it plays.
             decisions: decisions in an episode.
-            **common: what every algorithm takes: `learning_rate`, `gamma`, `device`.
+            **common: keywords that every algorithm takes: `learning_rate`, `gamma`, `device`.
+
+        Raises:
+            InputError: its class does not take these options or environments.
         """
         episodes = Episodes(environments.num_envs, decisions, int(np.prod(environments.action_space.shape or (1,))))
-        return self.learner_class()(
-            self.policy_name,
-            environments,
-            policy_kwargs=self.family.policy(self.policy_arguments(options)),
-            **self.family.learner(options, episodes),
-            **common,
-        )
+        try:
+            return self.learner_class()(
+                self.policy_name,
+                environments,
+                policy_kwargs=self.family.policy(self.policy_arguments(options)),
+                **self.family.learner(options, episodes),
+                **common,
+            )
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{self.label} cannot be trained here: {' '.join(str(error).split())}.") from error
 
 
 # ---------------------------------------------------------------- learning from the episodes just played
@@ -149,12 +166,10 @@ def _actor_critic(arguments: Options) -> dict[str, Any]:
 
 
 def _from_episodes(options: Options, episodes: Episodes) -> dict[str, Any]:
-    same = ("n_epochs", "gae_lambda", "clip_range", "target_kl", "ent_coef", "vf_coef", "max_grad_norm")
-    return {
-        "n_steps": episodes.decisions,
-        "batch_size": max(2, -(-episodes.total // options["minibatches"])),
-        **{name: options[name] for name in same},
-    }
+    own = {name: value for name, value in options.items() if name not in (*POLICY_OPTIONS, "minibatches")}
+    if "minibatches" in options:
+        own["batch_size"] = max(2, -(-episodes.total // options["minibatches"]))
+    return {"n_steps": episodes.decisions, **own}
 
 
 ON_POLICY = Family(_actor_critic, _from_episodes)
@@ -196,15 +211,12 @@ _EPISODES: dict[str, Any] = {
     "network": (32, 32),
     "activation": "tanh",
     "log_std_init": -1.5,
-    "n_epochs": 10,
-    "minibatches": 1,
     "gae_lambda": 0.95,
-    "clip_range": 0.2,
-    "target_kl": 0.03,
     "ent_coef": 0.0,
     "vf_coef": 0.5,
     "max_grad_norm": 0.5,
 }
+_PASSES: dict[str, Any] = _EPISODES | {"n_epochs": 10, "minibatches": 1, "clip_range": 0.2, "target_kl": 0.03}
 _REPLAY: dict[str, Any] = {
     "network": (32, 32),
     "activation": "relu",
@@ -214,15 +226,22 @@ _REPLAY: dict[str, Any] = {
     "learning_starts": 64,
     "polyak": 0.005,
 }
+_MLP = "MlpPolicy"
 ALGORITHMS: dict[str, Algorithm] = {
-    "ppo": Algorithm("proximal policy optimization", "stable_baselines3:PPO", "MlpPolicy", ON_POLICY, _EPISODES),
-    "sac": Algorithm(
-        "soft actor-critic", "stable_baselines3:SAC", "MlpPolicy", OFF_POLICY, _REPLAY | {"ent_coef": None}
-    ),
+    "ppo": Algorithm("proximal policy optimization", "stable_baselines3:PPO", _MLP, ON_POLICY, _PASSES),
+    "a2c": Algorithm("advantage actor-critic", "stable_baselines3:A2C", _MLP, ON_POLICY, _EPISODES),
+    "sac": Algorithm("soft actor-critic", "stable_baselines3:SAC", _MLP, OFF_POLICY, _REPLAY | {"ent_coef": None}),
     "td3": Algorithm(
         "twin delayed deep deterministic policy gradient",
         "stable_baselines3:TD3",
-        "MlpPolicy",
+        _MLP,
+        OFF_POLICY,
+        _REPLAY | {"exploration_noise": 0.2},
+    ),
+    "ddpg": Algorithm(
+        "deep deterministic policy gradient",
+        "stable_baselines3:DDPG",
+        _MLP,
         OFF_POLICY,
         _REPLAY | {"exploration_noise": 0.2},
     ),
@@ -231,9 +250,26 @@ ALGORITHMS: dict[str, Algorithm] = {
         "sb3_contrib:RecurrentPPO",
         "MlpLstmPolicy",
         ON_POLICY,
-        _EPISODES | {"lstm_size": 32},
+        _PASSES | {"lstm_size": 32},
     ),
-    "tqc": Algorithm(
-        "truncated quantile critics", "sb3_contrib:TQC", "MlpPolicy", OFF_POLICY, _REPLAY | {"ent_coef": None}
-    ),
+    "tqc": Algorithm("truncated quantile critics", "sb3_contrib:TQC", _MLP, OFF_POLICY, _REPLAY | {"ent_coef": None}),
 }
+
+
+def defaults_by_algorithm(option: str) -> str:
+    """Which algorithms have an option, with its default, in words: `ppo, a2c: tanh; sac, td3: relu`."""
+    by_default: dict[str, list[str]] = {}
+    for name, one in ALGORITHMS.items():
+        if option in one.options:
+            by_default.setdefault(default_text(one.options[option]), []).append(name)
+    whole = [
+        f"{', '.join(names) if len(names) < len(ALGORITHMS) else 'all'}: {text}" for text, names in by_default.items()
+    ]
+    return "; ".join(whole)
+
+
+def default_text(value: Any) -> str:
+    """A default of an option in words."""
+    if value is None:
+        return "learned"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"

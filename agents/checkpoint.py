@@ -18,7 +18,7 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_json
 from fl_core.base.sealed import read_sealed, sealed
 
-FORMAT = 3
+FORMAT = 4
 CHECKPOINT = "checkpoint.json"
 _BEST, _LEARNER = "best/", "learner/"
 

@@ -16,7 +16,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
-from agents.bundle import core_of
+from agents.learned import core_of
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.run.plan import FloatArray
 

@@ -1,39 +1,23 @@
-"""Training a controller: whole episodes, one update of the policy after the other, the best on validation kept.
-
-Each update begins with fresh episodes, and with random numbers that follow from (seed, update). What a checkpoint holds
-(what the learner knows, its replay buffer and the curriculum's scores among it) is therefore all there is, and a
-training that was interrupted and resumed equals one that was not, bit for bit on the same machine with as many threads.
-"""
+"""Training a controller on an environment's training instances, and going on with one that was interrupted."""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.utils import set_random_seed
-
-from agents.algorithms import ALGORITHMS
-from agents.bundle import Blueprint, LearnedController, knob_records, load_controller, save_controller
-from agents.checkpoint import CHECKPOINT, Progress, load_checkpoint, save_checkpoint
+from agents.checkpoint import CHECKPOINT, load_checkpoint
 from agents.config import TrainingConfig
-from agents.costs import Cost, References, is_validated, rounds_ahead
-from agents.curricula import CURRICULA, Instances, mean_by_instance
-from agents.learners import learner_tensors, load_learner, policy_tensors
-from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
-from agents.rollouts import Rollouts, choose_executor, choose_parallel, decisions_per_episode, processes_of_rows
-from agents.validation import Validation
-from agents.weights import Tensors, json_scalars
-from envs import EnvCore, make_core
-from envs.rewards import find_reward
-from envs.signals import FEATURE_BOUND
+from agents.provenance import environment_record
+from agents.rollouts import choose_executor, choose_parallel
+from agents.trainer import Entry, Trainer, TrainingResult
+from agents.weights import json_scalars
+from envs import EnvCore, EnvSpec, make_core
+from envs.tasks import find_task
 from fl_core.base.errors import InputError, require
+from fl_core.base.sealed import require_same
 from fl_core.data.populations import share_samples
 
 DEFAULTS: dict[str, Any] = {
@@ -44,42 +28,6 @@ DEFAULTS: dict[str, Any] = {
     "decision_rounds": 4,
 }
 """Environment settings of a training where it is not told otherwise."""
-CONTROLLER = "controller"
-"""Folder of the saved controller, inside the training's folder."""
-_INITIAL_WEIGHTS = 1 << 30
-
-Entry = dict[str, Any]
-"""What was measured of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
-no validation), `best_accuracy`, and the federated rounds taken so far."""
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What came of a training.
-
-    Attributes:
-        controller: the best policy on validation, ready to act.
-        folder: where it is saved.
-        best_score: its mean final accuracy on the validation instances.
-        best_update: updates it had seen; 0 is the untrained policy.
-        initial_score: what the untrained policy reached there.
-        cost: federated rounds taken.
-        history: an entry per update, the first of the untrained policy.
-        parallel: how environments ran, `rows` or `processes`.
-        executor: who ran the local training.
-        seconds: wall-clock time since this process began or resumed the training.
-    """
-
-    controller: LearnedController
-    folder: Path
-    best_score: float
-    best_update: int
-    initial_score: float
-    cost: Cost
-    history: list[Entry]
-    parallel: str
-    executor: str
-    seconds: float
 
 
 def train(
@@ -109,7 +57,7 @@ def train(
     settings = DEFAULTS | json_scalars(env_settings) | {"instances": "train"}
     core = make_core(1, **settings)
     require_knobs(core)
-    settings["population"] = core.task.federation.population
+    settings = _whole(settings, core)
     if share_samples(settings["population"], "target"):
         warnings.warn(
             f"training on {settings['population']} clients costs them privacy that no run's epsilon contains.",
@@ -118,8 +66,19 @@ def train(
     settings["executor"] = choose_executor(settings, config.environments)
     device = core.federation.device
     parallel = choose_parallel(config.parallel, settings["executor"], device)
-    training = _Training(settings, config, parallel, folder)
+    training = Trainer(settings, config, parallel, folder)
     return training.run(on_update, progress)
+
+
+def _whole(settings: Mapping[str, Any], core: EnvCore) -> dict[str, Any]:
+    """All settings of an environment, those left to their defaults as well: a later default must not take their place.
+
+    What the signals add to them (a share of the budget for telemetry) stays theirs.
+    """
+    spec, names = asdict(core.spec), {field.name for field in fields(EnvSpec)}
+    given = {name: value for name, value in settings.items() if name not in names}
+    federation = find_task(core.spec.task, **given | {"population": core.task.federation.population}).federation
+    return json_scalars(spec | asdict(federation))
 
 
 def require_knobs(core: EnvCore) -> None:
@@ -137,18 +96,18 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
     A finished training is not trained further: its controller is returned, and saved again if it is gone.
 
     Raises:
-        InputError: the folder has no usable checkpoint.
+        InputError: the folder has no usable checkpoint, or other code or settings have made it than are here.
     """
     folder = Path(folder)
     checkpoint = load_checkpoint(folder)
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
-        settings = dict(about["settings"])
-        settings.setdefault("population", "all")  # as before there were populations
-        training = _Training(settings, config, str(about["parallel"]), folder)
+        settings, made_in = dict(about["settings"]), about["environment"]
+        training = Trainer(settings, config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
+    require_same(made_in, environment_record(training.core), f"The training in '{folder}'")
     training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner
     return training.run(on_update, progress)
 
@@ -156,218 +115,3 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
 def _config_of(record: Mapping[str, Any]) -> TrainingConfig:
     network = record["network"]
     return TrainingConfig(**{**record, "network": None if network is None else tuple(network)})
-
-
-class _Training:
-    """One training, from its beginning or from a checkpoint."""
-
-    def __init__(self, settings: dict[str, Any], config: TrainingConfig, parallel: str, folder: Path):
-        self.settings, self.config, self.parallel, self.folder = settings, config, parallel, folder
-        self.core = make_core(1, **settings)  # never stepped: what an environment shows, asks and counts
-        self.rounds = self.core.task.federation.rounds
-        self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
-        self.updates = config.updates(self.decisions)
-        self.instances = Instances(
-            self.core.spec.instance_count,
-            config.seed,
-            config.environments,
-            config.episodes_per_instance,
-            config.curriculum,
-            self.updates,
-        )
-        self.validation = Validation(settings, config.validation_instances)
-        self.progress = Progress()
-        self.best: Tensors = {}
-        self.learner: Tensors = {}
-        self.needs_references = find_reward(self.core.spec.reward).needs_reference
-        self.references = References(processes_of_rows(config.environments, parallel))
-
-    # ---------------------------------------------------------------- the loop
-
-    def run(self, on_update: Callable[[Entry], None] | None, show_progress: bool) -> TrainingResult:
-        start = time.monotonic()
-        resumed = bool(self.learner)
-        logger = open_logger(self.folder, self.progress.decisions + 1 if resumed else None)
-        ahead = rounds_ahead(self.config, self.progress.update, self.updates, self.rounds, self.needs_references)
-        bar = Bar(show_progress, ahead, f"Training {self.config.algo} on {self.core.task.name}")
-        rollouts: Rollouts | None = None
-        try:
-            rollouts = Rollouts(self.settings, self.config.environments, self.parallel, self.config.gamma)
-            model = self._make_learner(rollouts)
-            model.set_logger(logger)
-            recorder = EpisodeRecorder(bar)
-            if resumed:
-                self._recall()
-            else:
-                log_parameters(logger, self._about()["config"] | self.settings)
-                self._measure(rollouts, bar)
-                self._finish_update(model, rollouts, bar, None, on_update)
-            while self.progress.update < self.updates:
-                reward = self._update(model, rollouts, recorder, bar)
-                self._finish_update(model, rollouts, bar, reward, on_update)
-        except OSError as error:
-            raise InputError(
-                f"The training in '{self.folder}' had to stop: {error.strerror or error}; it can be resumed."
-            ) from error
-        finally:
-            bar.close()
-            logger.close()
-            if rollouts is not None:
-                rollouts.close()
-        return self._result(time.monotonic() - start)
-
-    def _make_learner(self, rollouts: Rollouts) -> BaseAlgorithm:
-        """The learner, with initial weights from the seed or with those of the checkpoint."""
-        config = self.config
-        set_random_seed(_seed_of(config.seed, _INITIAL_WEIGHTS))
-        common = {"learning_rate": self._learning_rate, "gamma": config.gamma, "device": config.device}
-        model = ALGORITHMS[config.algo].learner(config.options, rollouts.venv, self.decisions, **common)
-        model.num_timesteps = self.progress.decisions
-        model._n_updates = self.progress.gradient_updates
-        if self.learner:
-            try:
-                load_learner(model, self.learner)
-                rollouts.reward_statistics = self.progress.reward_statistics
-            except (KeyError, ValueError) as error:
-                raise InputError(
-                    f"The weights of the checkpoint in '{self.folder}' do not fit its settings; start anew."
-                ) from error
-        return model
-
-    def _learning_rate(self, _: float) -> float:
-        """The present step size; the learner's own clock sees one update at a time."""
-        return self.config.learning_rate * (1 - self.progress.update / self.updates)
-
-    def _measure(self, rollouts: Rollouts, bar: Bar) -> None:
-        """Find out how difficult instances are, where the curriculum goes by that."""
-        instances = self.instances.to_measure()
-        self._count_references(self.references.measured(instances), bar)
-        accuracies = rollouts.references(instances) if instances else []
-        self.progress.scores = {str(seed): value for seed, value in zip(instances, accuracies, strict=True)}
-
-    def _recall(self) -> None:
-        """Know again which reference runs have been counted."""
-        self.references.measured(self.instances.to_measure())
-        for instances in self.progress.played:
-            self.references.played(instances)
-
-    def _count_references(self, runs: int, bar: Bar) -> None:
-        self.progress.cost.reference += runs * self.rounds
-        self.progress.released.reference += runs * self.rounds
-        bar.advance(runs * self.rounds)
-
-    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
-        """Play an episode in every environment and learn from them; the mean reward of those that ended."""
-        config, state = self.config, self.progress
-        instances = self.instances.of_update(state.update, state.scores)
-        rollouts.assign(instances)
-        if self.needs_references:
-            self._count_references(self.references.played(instances), bar)
-        seed = _seed_of(config.seed, state.update)
-        set_random_seed(seed, using_cuda=model.device.type == "cuda")
-        model.action_space.seed(seed)
-        recorder.start(config.environments)
-        model._last_obs = None  # makes `learn` begin with a reset
-        per_update = self.decisions * config.environments
-        # Algorithms with a replay buffer count episodes between two entries of the log, the others updates.
-        interval = config.environments if isinstance(model, OffPolicyAlgorithm) else 1
-        model.learn(per_update, callback=recorder, log_interval=interval, reset_num_timesteps=False)
-        state.update += 1
-        state.decisions = model.num_timesteps
-        state.gradient_updates = int(model._n_updates)
-        state.played.append(instances)
-        state.cost.training += recorder.rounds
-        state.released.training += recorder.begun * self.rounds
-        rewards = [float(np.mean(own)) for own in recorder.rewards]
-        if not CURRICULA[config.curriculum].measured:
-            state.scores |= mean_by_instance(instances, rewards)
-        return float(np.mean([reward for own in recorder.rewards for reward in own]))
-
-    def _finish_update(
-        self,
-        model: BaseAlgorithm,
-        rollouts: Rollouts,
-        bar: Bar,
-        reward: float | None,
-        on_update: Callable[[Entry], None] | None,
-    ) -> None:
-        """Validate where it is time to, write down what was measured, and keep a checkpoint."""
-        state, config = self.progress, self.config
-        last = state.update == self.updates
-        score = None
-        if is_validated(config, state.update, self.updates):
-            score, rounds = self.validation.score(model.policy, bar.advance)
-            state.cost.validation += rounds
-            state.released.validation += len(self.validation.seeds) * self.rounds
-            if score > state.best_score:
-                state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
-            bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
-        entry: Entry = {
-            "update": state.update,
-            "decisions": state.decisions,
-            "episode_reward": reward,
-            "validation_accuracy": score,
-            "best_accuracy": state.best_score,
-            **{f"{name}_rounds": rounds for name, rounds in vars(state.cost).items()},
-        }
-        state.history.append(entry)
-        state.reward_statistics = rollouts.reward_statistics
-        log_entry(model.logger, entry)
-        if last or state.update % config.checkpoint_every == 0:
-            save_checkpoint(self.folder, self._about(), state, learner_tensors(model), self.best)
-        if on_update is not None:
-            on_update(entry)
-
-    # ---------------------------------------------------------------- what comes of it
-
-    def _about(self) -> dict[str, Any]:
-        config = asdict(self.config) | dict(self.config.options)
-        config["network"] = list(config["network"])
-        return {"config": config, "settings": self.settings, "parallel": self.parallel}
-
-    def _blueprint(self) -> Blueprint:
-        state, config = self.progress, self.config
-        training = {
-            "seed": config.seed,
-            "config": self._about()["config"],
-            "updates": state.update,
-            "decisions": state.decisions,
-            "episodes": state.update * config.environments,
-            "cost": vars(state.cost),
-            "released": vars(state.released),
-            "best_update": state.best_update,
-            "validation_accuracy": state.best_score,
-            "initial_validation_accuracy": state.history[0]["validation_accuracy"],
-            "train_instances": sorted({seed for instances in state.played for seed in instances}),
-            "validation_instances": self.validation.seeds,
-        }
-        return Blueprint(
-            algo=config.algo,
-            arguments=ALGORITHMS[config.algo].policy_arguments(config.options),
-            features=tuple(feature.name for feature in self.core.features),
-            feature_bound=FEATURE_BOUND,
-            knobs=knob_records(self.core),
-            settings=self.settings,
-            training=training,
-        )
-
-    def _result(self, seconds: float) -> TrainingResult:
-        state = self.progress
-        save_controller(self.folder / CONTROLLER, self._blueprint(), self.best)
-        return TrainingResult(
-            controller=load_controller(self.folder / CONTROLLER),
-            folder=self.folder / CONTROLLER,
-            best_score=state.best_score,
-            best_update=state.best_update,
-            initial_score=state.history[0]["validation_accuracy"],
-            cost=state.cost,
-            history=state.history,
-            parallel=self.parallel,
-            executor=self.settings["executor"],
-            seconds=seconds,
-        )
-
-
-def _seed_of(seed: int, update: int) -> int:
-    """A seed for NumPy and torch from (training seed, update), within NumPy's 32 bits."""
-    return int(np.random.SeedSequence([seed, update]).generate_state(1)[0])

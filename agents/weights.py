@@ -18,20 +18,24 @@ from fl_core.base.files import spelled_out, write_bytes
 Tensors = dict[str, Tensor]
 
 
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Content of a safetensors file."""
+    return safetensors.torch.save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write tensors to a safetensors file, whole or not at all; returns the file's SHA-256.
 
     Raises:
         InputError: the file cannot be written.
     """
-    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    content = safetensors.torch.save(plain)
+    content = tensor_bytes(tensors)
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()
 
 
 def read_tensors(path: Path, checksum: str, finite: bool = True) -> Tensors:
-    """Tensors of a safetensors file.
+    """Read the tensors of a safetensors file.
 
     Args:
         path: the file.

@@ -9,7 +9,8 @@ from pathlib import Path
 import tyro
 
 from agents.config import TrainingConfig
-from agents.training import TrainingResult, require_knobs, resume, train
+from agents.trainer import TrainingResult
+from agents.training import require_knobs, resume, train
 from envs.core import EnvSpec, make_core
 from envs.tasks import default_federation, find_task
 from experiments.records.folder import make_run_folder, write_yaml

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agents.algorithms import ALGORITHMS
-from agents.bundle import LearnedController
+from agents.learned import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore, make_core
 from envs.instances import instance_population, instance_seeds

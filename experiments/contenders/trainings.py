@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.bundle import LearnedController, load_controller
+from agents.bundle import load_controller
+from agents.learned import LearnedController
 from fl_core.base.errors import InputError, require
 
 

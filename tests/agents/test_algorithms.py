@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3 import DDPG, TD3
 
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
-from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
+from agents.algorithms import ALGORITHMS, POLICY_OPTIONS, defaults_by_algorithm
 from agents.checkpoint import load_checkpoint
 from agents.config import option_names
 from envs import DPilotVecEnv
 from experiments.contenders.instances import deal
 from experiments.contenders.play import Contender, play
 from fl_core.base.errors import InputError
+from fl_core.run.federation import Federation
 from tests.agents.conftest import TINY
 
 WITH_ZOO = pytest.mark.skipif(find_spec("sb3_contrib") is None, reason="the extra zoo is not installed")
@@ -153,7 +156,7 @@ def test_bad_values_of_options_are_refused(algo: str, option: str, value: Any) -
         TrainingConfig(algo=algo, **{option: value})
 
 
-@pytest.mark.parametrize("algo", ["ppo", "sac", "td3"])
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "sac", "td3", "ddpg"])
 def test_options_reach_the_learner(algo: str, tmp_path: Path) -> None:
     """Each option away from its default changes what is built, under the name that stable-baselines3 gives it."""
     given: dict[str, Any] = {
@@ -190,7 +193,7 @@ def test_options_reach_the_learner(algo: str, tmp_path: Path) -> None:
     shapes = [tuple(value.shape) for value in learner.policy.state_dict().values()]
     assert (5, len(venv.core.features)) in shapes
     assert (6, 5) in shapes
-    if algo == "td3":
+    if "exploration_noise" in algorithm.options:
         assert learner.action_noise().shape == (2,)
 
 
@@ -199,6 +202,57 @@ def test_the_policy_is_rebuilt_from_all_that_shapes_it() -> None:
         arguments = algorithm.policy_arguments(TrainingConfig(algo="ppo").options | algorithm.options)
         assert set(arguments) <= set(POLICY_OPTIONS), name
         assert set(arguments) >= set(algorithm.options) & set(POLICY_OPTIONS), name
+
+
+# ---------------------------------------------------------------- a line of the catalogue
+
+
+class _TwoCritics(DDPG):
+    """Its policy is not the one that its constructor says: rebuilt, it has one critic."""
+
+    def _setup_model(self) -> None:
+        self.policy_kwargs["n_critics"] = 2
+        super()._setup_model()
+
+
+class _Drifting(TD3):
+    """Its policy acts by more than its weights."""
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        plain = self.policy.predict
+        self.policy.predict = lambda *args, **kwargs: (-plain(*args, **kwargs)[0], None)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("place", "usual", "sentence"),
+    [
+        (f"{__name__}:_TwoCritics", "ddpg", "the rebuilt policy has other weights, among them critic.qf1"),
+        (f"{__name__}:_Drifting", "td3", "could not be loaded again: the rebuilt policy takes other actions"),
+        ("stable_baselines3:DQN", "td3", "DQN cannot be trained here"),
+    ],
+)
+def test_what_could_not_be_loaded_is_refused_before_the_first_episode(
+    place: str, usual: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "new", dataclasses.replace(ALGORITHMS[usual], place=place))
+
+    def play(*_: Any, **__: Any) -> Any:
+        raise AssertionError("an episode was played")
+
+    monkeypatch.setattr(Federation, "run_round", play)
+    with pytest.raises(InputError, match=sentence):
+        train(TINY, _config("new"), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint.json").exists()
+
+
+def test_a_line_is_all_that_another_algorithm_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TD3 under a name of its own: trained, saved, loaded, resumed, named in the help."""
+    monkeypatch.setitem(ALGORITHMS, "new", dataclasses.replace(ALGORITHMS["td3"], summary="a new one"))
+    result = train(TINY, _config("new"), tmp_path / "run")
+    assert load_controller(result.folder).blueprint.algo == "new"
+    assert resume(tmp_path / "run").best_score == result.best_score
+    assert defaults_by_algorithm("exploration_noise") == "td3, ddpg, new: 0.2"
 
 
 @pytest.mark.parametrize("algo", ["recurrent-ppo", "tqc"])

@@ -184,7 +184,7 @@ def test_a_missing_key_is_refused(saved: Path, key: str) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"algo": "a2c"},
+        {"algo": "dqn"},
         {"algo": ["ppo"]},
         {"policy": {"network": [-3], "activation": "tanh", "log_std_init": 0.0}},
         {"policy": {"network": [8], "activation": "__import__", "log_std_init": 0.0}},
@@ -249,3 +249,33 @@ def test_another_range_is_refused(saved: Path, trained: TrainingResult) -> None:
     _rewrite(saved, knobs=[{"name": "clip_norm", "low": 0.2, "high": 8.0, "scale": "log"}])
     with pytest.raises(InputError, match=r"from 0\.2 to 8"):
         load_controller(saved).check(make_core(1, **{**TINY, **trained.controller.view}))
+
+
+def test_another_scale_of_a_signal_is_refused(saved: Path, trained: TrainingResult) -> None:
+    """A signal of the same name that means something else; controllers from before scales were saved still load."""
+    core = make_core(1, **{**TINY, **trained.controller.view})
+    own = json.loads((saved / "controller.json").read_text())["scales"]
+    assert own == [feature.scaled for feature in core.features]
+    _rewrite(saved, scales=[f"{own[0]} / 2", *own[1:]])
+    with pytest.raises(InputError, match=rf"{core.features[0].name} scaled as .* / 2, but the environment shows"):
+        load_controller(saved).check(core)
+    _rewrite(saved, scales=None)
+    load_controller(saved).check(core)
+
+
+def test_settings_from_before_they_existed_do_not_follow_a_default(
+    saved: Path, trained: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = {k: v for k, v in trained.controller.blueprint.settings.items() if k not in ("context", "population")}
+    _rewrite(saved, settings=older)
+    monkeypatch.setattr("envs.core.EnvSpec.context", "visible")
+    loaded = load_controller(saved)
+    assert loaded.view["context"] == "hidden"
+    assert loaded.population == "all"
+
+
+def test_other_weights_are_told_apart(saved: Path, trained: TrainingResult) -> None:
+    weights = {name: value + 1 for name, value in trained.controller.policy.state_dict().items()}
+    _rewrite(saved, weights_sha256=write_tensors(saved / "controller.safetensors", weights))
+    assert load_controller(saved).describe() != trained.controller.describe()
+    assert load_controller(trained.folder).describe() == trained.controller.describe()

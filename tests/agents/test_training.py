@@ -14,12 +14,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
 from agents.checkpoint import load_checkpoint
 from agents.validation import Validation
-from envs import EnvCore, make_core
+from envs import EnvCore, EnvSpec, make_core
 from envs.instances import instance_seeds
+from envs.tasks import TASKS
 from experiments.contenders.contenders import _released
 from fl_core.base.errors import InputError
 from fl_core.privacy.curves import gdp_mu
-from fl_core.run.config import RunSettings
+from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
 
@@ -227,6 +228,67 @@ def test_processes_learn_as_rows_do_and_resume(trained: TrainingResult, tmp_path
     with pytest.raises(KeyboardInterrupt):
         train(TINY, config, tmp_path / "stopped", on_update=_Interrupt(2))
     assert _record(resume(tmp_path / "stopped").folder) == _record(whole.folder)
+
+
+def _change_task(patch: pytest.MonkeyPatch, **federation: Any) -> None:
+    usual = TASKS["digits"]
+    patch.setitem(
+        TASKS, "digits", dataclasses.replace(usual, federation=dataclasses.replace(usual.federation, **federation))
+    )
+
+
+def test_settings_left_to_their_defaults_are_kept_as_they_were(
+    trained: TrainingResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default that has changed since takes no part in a training that goes on."""
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, SHORT, tmp_path / "run", on_update=_Interrupt(1))
+    _change_task(monkeypatch, learning_rate=0.01, weight_decay=0.5)
+    result = resume(tmp_path / "run")
+    assert _record(result.folder) == _record(trained.folder)
+    assert result.controller.blueprint.settings["weight_decay"] == 0.0
+    assert set(result.controller.blueprint.settings) == {
+        field.name for kind in (EnvSpec, FederationConfig) for field in dataclasses.fields(kind)
+    }
+
+
+@pytest.mark.parametrize(
+    ("patched", "value", "sentence"),
+    [
+        (
+            "agents.provenance.code_version",
+            lambda: "0" * 12,
+            r"with code \w+, but here it is 000000000000; start",
+        ),
+        (
+            "envs.signals.SIGNAL_SETS",
+            {"public": ("public", "raw")},
+            r"with features\.\w+ not recorded, but here it is",
+        ),
+        (
+            "envs.core.ACCOUNTED_TELEMETRY_SHARE",
+            0.2,
+            r"telemetry_share 0\.1, but here it is 0\.2; start",
+        ),
+    ],
+)
+def test_a_training_made_under_other_settings_is_refused(
+    patched: str, value: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = {"signals": "accounted"} if "TELEMETRY" in patched else {}
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY | signals, SHORT, tmp_path / "run", on_update=_Interrupt(0))
+    monkeypatch.setattr(patched, value)
+    with pytest.raises(InputError, match=sentence):
+        resume(tmp_path / "run")
+
+
+def test_another_range_of_the_task_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, SHORT, tmp_path / "run", on_update=_Interrupt(0))
+    monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], clip_range=(0.2, 8.0)))
+    with pytest.raises(InputError, match=r"was made with clip_range \[0\.1, 8\.0\], but here it is \[0\.2, 8\.0\]"):
+        resume(tmp_path / "run")
 
 
 def test_resuming_a_finished_training_returns_its_controller(trained: TrainingResult, tmp_path: Path) -> None:

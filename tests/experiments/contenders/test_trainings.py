@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.bundle import Blueprint, knob_records, save_controller
+from agents.bundle import save_controller
+from agents.learned import Blueprint, knob_records
 from envs import make_core
 from envs.signals import FEATURE_BOUND
 from experiments.cli import main

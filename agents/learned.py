@@ -1,0 +1,205 @@
+"""A learned controller: a trained policy, and what it was trained for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import BasePolicy
+
+from agents.algorithms import ALGORITHMS
+from agents.weights import tensor_bytes
+from envs import EnvCore
+from envs.faces import innermost
+from fl_core.base.errors import InputError, require
+
+VIEW = ("knobs", "signals", "decision_rounds")
+"""Environment settings that a controller depends on; the rest is the problem it is set to."""
+_FORMER = {"context": "hidden", "population": "all"}
+"""Settings of controllers that were saved before these settings existed; fixed, whatever their defaults are now."""
+KNOB_FIELDS = ("name", "low", "high", "scale")
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A controller without its weights; all values are JSON-able.
+
+    Attributes:
+        algo: learning algorithm, a name of `ALGORITHMS`.
+        arguments: arguments of its policy.
+        features: names of the observation's entries, in order.
+        feature_bound: observations lie in [-feature_bound, feature_bound].
+        knobs: name, range and scale of what each action coordinate sets.
+        settings: keyword arguments of the environment it was trained in.
+        training: seeds, instances, cost in federated rounds and validation of the training.
+        scales: how each feature is scaled, in words; () where that was not recorded.
+    """
+
+    algo: str
+    arguments: Mapping[str, Any]
+    features: tuple[str, ...]
+    feature_bound: float
+    knobs: tuple[Mapping[str, Any], ...]
+    settings: Mapping[str, Any]
+    training: Mapping[str, Any]
+    scales: tuple[str, ...] = ()
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The space of one observation."""
+        return spaces.Box(-self.feature_bound, self.feature_bound, (len(self.features),), np.float32)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """The space of one action."""
+        return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
+
+    def make_policy(self) -> BasePolicy:
+        """Make an untrained policy of this kind."""
+        return ALGORITHMS[self.algo].policy(self.observation_space, self.action_space, self.arguments)
+
+
+def knob_records(core: EnvCore) -> tuple[dict[str, Any], ...]:
+    """Name, range and scale of an environment's knobs, as far as a controller must agree on them."""
+    return tuple({field: getattr(knob, field) for field in KNOB_FIELDS} for knob in core.knobs)
+
+
+class LearnedController:
+    """A trained policy with the `predict` of a stable-baselines3 model.
+
+    Attributes:
+        blueprint: its parts apart from the weights.
+        policy: the network, as stable-baselines3 builds it.
+    """
+
+    def __init__(self, blueprint: Blueprint, policy: BasePolicy):
+        """Take a policy that already has its weights."""
+        self.blueprint = blueprint
+        self.policy = policy
+        policy.set_training_mode(False)
+
+    @property
+    def label(self) -> str:
+        """A readable name for figures and tables."""
+        return f"{ALGORITHMS[self.blueprint.algo].label} (seed {self.blueprint.training.get('seed', '?')})"
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """Environment settings that it needs: knobs, signals, rounds per decision, and whether contexts are visible."""
+        own = _FORMER | dict(self.blueprint.settings)
+        return {name: own[name] for name in (*VIEW, "context")}
+
+    @property
+    def training_rounds(self) -> int:
+        """Federated rounds that its training took in all: rollouts, reference runs and validation."""
+        return int(sum(self.blueprint.training["cost"].values()))
+
+    @property
+    def population(self) -> str:
+        """Population of the clients whose data trained and validated it."""
+        return str((_FORMER | dict(self.blueprint.settings))["population"])
+
+    @property
+    def trained_on(self) -> str:
+        """The instances that trained and chose it, in words."""
+        about, own = self.blueprint.training, self.blueprint.settings
+        drawn = f" that differ in {own['generator']}" if own.get("generator") else ""
+        return (
+            f"{about.get('episodes', '?')} episodes on training instances of task {own['task']}{drawn}, "
+            f"chosen on {len(about.get('validation_instances', []))} validation instances, of {self.population} clients"
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Name, parameters, origin and a digest of the weights, as JSON-able values."""
+        return {
+            "name": self.blueprint.algo,
+            "parameters": dict(self.blueprint.arguments),
+            "settings": dict(self.blueprint.settings),
+            "training": dict(self.blueprint.training),
+            "weights_sha256": hashlib.sha256(tensor_bytes(self.policy.state_dict())).hexdigest(),
+        }
+
+    def predict(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], tuple[NDArray[Any], ...] | None]:
+        """Actions for observations; the signature is that of a stable-baselines3 model.
+
+        Args:
+            observation: `[features]` or `[n, features]`.
+            state: of a recurrent policy, what the call before returned, arrays `[n, ...]`; None at first.
+            episode_start: whether each observation is the first of an episode `[n]`.
+            deterministic: whether to take the policy's mode instead of a sample.
+
+        Returns:
+            Actions `[knobs]` or `[n, knobs]`, float32 in [-1, 1], and the state for the next call.
+
+        Raises:
+            InputError: the observation is of another environment.
+        """
+        array = np.asarray(observation, dtype=np.float32)
+        size = len(self.blueprint.features)
+        if array.ndim not in (1, 2) or array.shape[-1] != size:
+            raise InputError(
+                f"observation has shape {array.shape}, but this {self.blueprint.algo} controller was trained on "
+                f"{size} features."
+            )
+        inner = None if state is None else tuple(np.swapaxes(part, 0, 1) for part in state)
+        actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
+        return actions, None if inner is None else tuple(np.swapaxes(part, 0, 1) for part in inner)
+
+    def check(self, env: Any) -> None:
+        """Refuse an environment whose observations or actions mean something else.
+
+        Args:
+            env: any face of a DPilot environment, wrapped or not, its core, or a `DummyVecEnv` of them.
+
+        Raises:
+            InputError: features, their scales, knobs, their ranges or the rounds per decision differ.
+        """
+        core = core_of(env)
+        who = f"this {self.blueprint.algo} controller"
+        shown, known = [feature.name for feature in core.features], list(self.blueprint.features)
+        require(
+            shown == known,
+            f"{who} was trained on the signals {', '.join(known)}, but the environment shows {', '.join(shown)}.",
+        )
+        scales = [feature.scaled for feature in core.features]
+        for name, scale, trained in zip(known, scales, self.blueprint.scales, strict=False):
+            require(
+                scale == trained, f"{who} was trained on {name} scaled as {trained}, but the environment shows {scale}."
+            )
+        has, sets = list(knob_records(core)), [dict(knob) for knob in self.blueprint.knobs]
+        require(
+            has == sets, f"{who} was trained to set {_ranges(sets)}, but the environment's knobs are {_ranges(has)}."
+        )
+        rounds = self.view["decision_rounds"]
+        require(
+            core.spec.decision_rounds == rounds,
+            f"{who} decides every {rounds} rounds, but decision_rounds of the environment is "
+            f"{core.spec.decision_rounds}.",
+        )
+
+
+def core_of(env: Any) -> EnvCore:
+    """The core of any face of an environment, wrapped or not, or of a `DummyVecEnv` of them.
+
+    Raises:
+        InputError: there is no DPilot environment in it.
+    """
+    core = innermost(env)
+    if not isinstance(core, EnvCore):
+        raise InputError(f"A {type(env).__name__} is no DPilot environment.")
+    return core
+
+
+def _ranges(knobs: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{knob['name']} from {knob['low']:g} to {knob['high']:g} ({knob['scale']})" for knob in knobs)

@@ -1,0 +1,303 @@
+"""The loop of a training: one update of the policy after the other, the best on validation kept.
+
+Each update begins with fresh episodes, and with random numbers that follow from (seed, update). What a checkpoint holds
+(what the learner knows, its replay buffer and the curriculum's scores among it) is therefore all there is, and a
+training that was interrupted and resumed equals one that was not, bit for bit on the same machine with as many threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.utils import set_random_seed
+
+from agents.algorithms import ALGORITHMS
+from agents.bundle import check_saving, load_controller, save_controller
+from agents.checkpoint import Progress, save_checkpoint
+from agents.config import TrainingConfig
+from agents.costs import Cost, References, is_validated, rounds_ahead
+from agents.curricula import CURRICULA, Instances, mean_by_instance
+from agents.learned import Blueprint, LearnedController, knob_records
+from agents.learners import learner_tensors, load_learner, policy_tensors
+from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
+from agents.provenance import environment_record
+from agents.rollouts import Rollouts, decisions_per_episode, processes_of_rows
+from agents.validation import Validation
+from agents.weights import Tensors
+from envs import make_core
+from envs.rewards import find_reward
+from envs.signals import FEATURE_BOUND
+from fl_core.base.errors import InputError
+
+CONTROLLER = "controller"
+"""Folder of the saved controller, inside the training's folder."""
+_INITIAL_WEIGHTS = 1 << 30
+
+Entry = dict[str, Any]
+"""What was measured of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
+no validation), `best_accuracy`, and the federated rounds taken so far."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came of a training.
+
+    Attributes:
+        controller: the best policy on validation, ready to act.
+        folder: where it is saved.
+        best_score: its mean final accuracy on the validation instances.
+        best_update: updates it had seen; 0 is the untrained policy.
+        initial_score: what the untrained policy reached there.
+        cost: federated rounds taken.
+        history: an entry per update, the first of the untrained policy.
+        parallel: how environments ran, `rows` or `processes`.
+        executor: who ran the local training.
+        seconds: wall-clock time since this process began or resumed the training.
+    """
+
+    controller: LearnedController
+    folder: Path
+    best_score: float
+    best_update: int
+    initial_score: float
+    cost: Cost
+    history: list[Entry]
+    parallel: str
+    executor: str
+    seconds: float
+
+
+class Trainer:
+    """One training, from its beginning or from a checkpoint."""
+
+    def __init__(self, settings: dict[str, Any], config: TrainingConfig, parallel: str, folder: Path):
+        self.settings, self.config, self.parallel, self.folder = settings, config, parallel, folder
+        self.core = make_core(1, **settings)  # never stepped: what an environment shows, asks and counts
+        self.rounds = self.core.task.federation.rounds
+        self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
+        self.updates = config.updates(self.decisions)
+        self.instances = Instances(
+            self.core.spec.instance_count,
+            config.seed,
+            config.environments,
+            config.episodes_per_instance,
+            config.curriculum,
+            self.updates,
+        )
+        self.validation = Validation(settings, config.validation_instances)
+        self.progress = Progress()
+        self.best: Tensors = {}
+        self.learner: Tensors = {}
+        self.needs_references = find_reward(self.core.spec.reward).needs_reference
+        self.references = References(processes_of_rows(config.environments, parallel))
+
+    def run(self, on_update: Callable[[Entry], None] | None, show_progress: bool) -> TrainingResult:
+        """Train to the end.
+
+        Args:
+            on_update: told of every update.
+            show_progress: whether to show a progress bar.
+
+        Raises:
+            InputError: the learner cannot be made or saved, its checkpoint does not fit, or a file cannot be written.
+        """
+        start = time.monotonic()
+        resumed = bool(self.learner)
+        logger = open_logger(self.folder, self.progress.decisions + 1 if resumed else None)
+        ahead = rounds_ahead(self.config, self.progress.update, self.updates, self.rounds, self.needs_references)
+        bar = Bar(show_progress, ahead, f"Training {self.config.algo} on {self.core.task.name}")
+        rollouts: Rollouts | None = None
+        try:
+            rollouts = Rollouts(self.settings, self.config.environments, self.parallel, self.config.gamma)
+            model = self._make_learner(rollouts)
+            check_saving(self._blueprint({"seed": self.config.seed, "cost": vars(self.progress.cost)}), model.policy)
+            model.set_logger(logger)
+            recorder = EpisodeRecorder(bar)
+            if resumed:
+                self._recall()
+            else:
+                log_parameters(logger, self._about()["config"] | self.settings)
+                self._measure(rollouts, bar)
+                self._finish_update(model, rollouts, bar, None, on_update)
+            while self.progress.update < self.updates:
+                reward = self._update(model, rollouts, recorder, bar)
+                self._finish_update(model, rollouts, bar, reward, on_update)
+        except OSError as error:
+            raise InputError(
+                f"The training in '{self.folder}' had to stop: {error.strerror or error}; it can be resumed."
+            ) from error
+        finally:
+            bar.close()
+            logger.close()
+            if rollouts is not None:
+                rollouts.close()
+        return self._result(time.monotonic() - start)
+
+    def _make_learner(self, rollouts: Rollouts) -> BaseAlgorithm:
+        """The learner, with initial weights from the seed or with those of the checkpoint."""
+        config = self.config
+        set_random_seed(_seed_of(config.seed, _INITIAL_WEIGHTS))
+        common = {"learning_rate": self._learning_rate, "gamma": config.gamma, "device": config.device}
+        model = ALGORITHMS[config.algo].learner(config.options, rollouts.venv, self.decisions, **common)
+        model.num_timesteps = self.progress.decisions
+        model._n_updates = self.progress.gradient_updates
+        if self.learner:
+            try:
+                load_learner(model, self.learner)
+                rollouts.reward_statistics = self.progress.reward_statistics
+            except (KeyError, ValueError) as error:
+                raise InputError(
+                    f"The weights of the checkpoint in '{self.folder}' do not fit its settings; start anew."
+                ) from error
+        return model
+
+    def _learning_rate(self, _: float) -> float:
+        """The present step size; the learner's own clock sees one update at a time."""
+        return self.config.learning_rate * (1 - self.progress.update / self.updates)
+
+    def _measure(self, rollouts: Rollouts, bar: Bar) -> None:
+        """Find out how difficult instances are, where the curriculum goes by that."""
+        instances = self.instances.to_measure()
+        self._count_references(self.references.measured(instances), bar)
+        accuracies = rollouts.references(instances) if instances else []
+        self.progress.scores = {str(seed): value for seed, value in zip(instances, accuracies, strict=True)}
+
+    def _recall(self) -> None:
+        """Know again which reference runs have been counted."""
+        self.references.measured(self.instances.to_measure())
+        for instances in self.progress.played:
+            self.references.played(instances)
+
+    def _count_references(self, runs: int, bar: Bar) -> None:
+        self.progress.cost.reference += runs * self.rounds
+        self.progress.released.reference += runs * self.rounds
+        bar.advance(runs * self.rounds)
+
+    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
+        """Play an episode in every environment and learn from them; the mean reward of those that ended."""
+        config, state = self.config, self.progress
+        instances = self.instances.of_update(state.update, state.scores)
+        rollouts.assign(instances)
+        if self.needs_references:
+            self._count_references(self.references.played(instances), bar)
+        seed = _seed_of(config.seed, state.update)
+        set_random_seed(seed, using_cuda=model.device.type == "cuda")
+        model.action_space.seed(seed)
+        recorder.start(config.environments)
+        model._last_obs = None  # makes `learn` begin with a reset
+        per_update = self.decisions * config.environments
+        # Algorithms with a replay buffer count episodes between two entries of the log, the others updates.
+        interval = config.environments if isinstance(model, OffPolicyAlgorithm) else 1
+        model.learn(per_update, callback=recorder, log_interval=interval, reset_num_timesteps=False)
+        state.update += 1
+        state.decisions = model.num_timesteps
+        state.gradient_updates = int(model._n_updates)
+        state.played.append(instances)
+        state.cost.training += recorder.rounds
+        state.released.training += recorder.begun * self.rounds
+        rewards = [float(np.mean(own)) for own in recorder.rewards]
+        if not CURRICULA[config.curriculum].measured:
+            state.scores |= mean_by_instance(instances, rewards)
+        return float(np.mean([reward for own in recorder.rewards for reward in own]))
+
+    def _finish_update(
+        self,
+        model: BaseAlgorithm,
+        rollouts: Rollouts,
+        bar: Bar,
+        reward: float | None,
+        on_update: Callable[[Entry], None] | None,
+    ) -> None:
+        """Validate where it is time to, write down what was measured, and keep a checkpoint."""
+        state, config = self.progress, self.config
+        last = state.update == self.updates
+        score = None
+        if is_validated(config, state.update, self.updates):
+            score, rounds = self.validation.score(model.policy, bar.advance)
+            state.cost.validation += rounds
+            state.released.validation += len(self.validation.seeds) * self.rounds
+            if score > state.best_score:
+                state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
+            bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
+        entry: Entry = {
+            "update": state.update,
+            "decisions": state.decisions,
+            "episode_reward": reward,
+            "validation_accuracy": score,
+            "best_accuracy": state.best_score,
+            **{f"{name}_rounds": rounds for name, rounds in vars(state.cost).items()},
+        }
+        state.history.append(entry)
+        state.reward_statistics = rollouts.reward_statistics
+        log_entry(model.logger, entry)
+        if last or state.update % config.checkpoint_every == 0:
+            save_checkpoint(self.folder, self._about(), state, learner_tensors(model), self.best)
+        if on_update is not None:
+            on_update(entry)
+
+    # ---------------------------------------------------------------- what is kept of it
+
+    def _about(self) -> dict[str, Any]:
+        config = asdict(self.config) | dict(self.config.options)
+        config["network"] = list(config["network"])
+        made_in = environment_record(self.core)
+        return {"config": config, "settings": self.settings, "parallel": self.parallel, "environment": made_in}
+
+    def _facts(self) -> dict[str, Any]:
+        """Seeds, instances, cost in federated rounds and validation, as the saved controller tells them."""
+        state, config = self.progress, self.config
+        return {
+            "seed": config.seed,
+            "config": self._about()["config"],
+            "updates": state.update,
+            "decisions": state.decisions,
+            "episodes": state.update * config.environments,
+            "cost": vars(state.cost),
+            "released": vars(state.released),
+            "best_update": state.best_update,
+            "validation_accuracy": state.best_score,
+            "initial_validation_accuracy": state.history[0]["validation_accuracy"],
+            "train_instances": sorted({seed for instances in state.played for seed in instances}),
+            "validation_instances": self.validation.seeds,
+        }
+
+    def _blueprint(self, training: dict[str, Any]) -> Blueprint:
+        algo, options = self.config.algo, self.config.options
+        return Blueprint(
+            algo=algo,
+            arguments=ALGORITHMS[algo].policy_arguments(options),
+            features=tuple(feature.name for feature in self.core.features),
+            feature_bound=FEATURE_BOUND,
+            knobs=knob_records(self.core),
+            settings=self.settings,
+            training=training,
+            scales=tuple(feature.scaled for feature in self.core.features),
+        )
+
+    def _result(self, seconds: float) -> TrainingResult:
+        state = self.progress
+        save_controller(self.folder / CONTROLLER, self._blueprint(self._facts()), self.best)
+        return TrainingResult(
+            controller=load_controller(self.folder / CONTROLLER),
+            folder=self.folder / CONTROLLER,
+            best_score=state.best_score,
+            best_update=state.best_update,
+            initial_score=state.history[0]["validation_accuracy"],
+            cost=state.cost,
+            history=state.history,
+            parallel=self.parallel,
+            executor=self.settings["executor"],
+            seconds=seconds,
+        )
+
+
+def _seed_of(seed: int, update: int) -> int:
+    """A seed for NumPy and torch from (training seed, update), within NumPy's 32 bits."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1)[0])
