@@ -20,7 +20,7 @@ from experiments.records.costs import composed_epsilon
 from experiments.records.folder import make_run_folder, write_csv, write_yaml
 from experiments.records.ledger_file import record_of, write_record
 from experiments.records.privacy import privacy_report
-from experiments.records.run_state import drop_run_state, load_run_state, save_run_state
+from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.errors import require, require_count
 from fl_core.base.files import spelled_out, write_json
@@ -59,6 +59,7 @@ class RunCommand:
             state = load_run_state(self.resume)
             (contender,) = make_contenders([state.controller], state.settings, state.search_instances, state.train_on)
             core = _make_core(state.settings, contender)
+            require_same_run(self.resume, state, core, contender.builds[0](core))
             core.load_state_dict(state.core)
             midway = bool(core.federation.rounds.any())
             _finish(core, contender, self.resume, state.about, state.memory, midway)
@@ -116,13 +117,14 @@ class _Record:
 
     def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
         """Let the controller act to the end."""
-        save_run_state(self._folder, self._about, self._core, memory)
+        policy = self._contender.builds[0](self._core)
+        save_run_state(self._folder, self._about, self._core, policy, memory)
         saved = time.monotonic()
-        for latest in decisions(self._core, self._contender.builds[0](self._core), memory, midway):
+        for latest in decisions(self._core, policy, memory, midway):
             progress(self._write_new_rounds())
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
-                save_run_state(self._folder, self._with_executor(), self._core, latest)
+                save_run_state(self._folder, self._with_executor(), self._core, policy, latest)
                 saved = time.monotonic()
 
     def _with_executor(self) -> dict[str, Any]:

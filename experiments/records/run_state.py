@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from agents.provenance import environment_record
 from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore
+from envs.playing import Policy
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
-from fl_core.base.sealed import read_sealed, sealed
+from fl_core.base.sealed import read_sealed, require_same, sealed
 
-FORMAT = 1
+FORMAT = 2
 RECORD = "state.json"
 _CONTROLLER = "controller."
 
@@ -30,6 +32,7 @@ class RunState:
         controller: the controller's spec.
         seed: of its instance.
         search_instances, train_on: number and population of the instances that the controller was searched on.
+        made_in: environment, code and controller that made it, as `run_record` describes them.
         core: argument of `EnvCore.load_state_dict`.
         memory: state returned by the controller's last `predict`; None for a controller without memory.
     """
@@ -40,17 +43,45 @@ class RunState:
     seed: int
     search_instances: int
     train_on: str
+    made_in: dict[str, Any]
     core: dict[str, Any]
     memory: tuple[Any, ...] | None
 
 
-def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, memory: Any) -> None:
+def run_record(core: EnvCore, policy: Policy) -> dict[str, Any]:
+    """Environment, code and controller of a run, as JSON-able values.
+
+    Left out is the executor: a run that goes on takes the one that was measured at its beginning.
+    """
+    record = environment_record(core)
+    del record["federation"]["executor"]
+    describe = getattr(policy, "describe", dict)  # what searches and trainings have found is in it
+    return record | {"controller": spelled_out(describe())}
+
+
+def require_same_run(folder: Path, state: RunState, core: EnvCore, policy: Policy) -> None:
+    """Refuse to continue a run in another environment, by other code or under another controller.
+
+    Args:
+        folder: of the run.
+        state: as it was read.
+        core: the environment that is to continue it.
+        policy: the controller that is to continue it.
+
+    Raises:
+        InputError: something differs.
+    """
+    require_same(state.made_in, run_record(core, policy), f"The run in '{folder}'")
+
+
+def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: Policy, memory: Any) -> None:
     """Write the state of a run and drop the one before.
 
     Args:
         folder: of the run.
         about: `settings`, `controller`, `seed`, `search_instances` and `train_on`, as in `RunState`.
         core: the run.
+        policy: the controller.
         memory: state returned by the controller's last `predict`: arrays `[runs, ...]`, or None.
 
     Raises:
@@ -64,6 +95,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, memory: A
     checksum = write_tensors(folder / name, tensors)
     record = {
         "about": spelled_out(about),
+        "made_in": run_record(core, policy),
         "plain": state["plain"],
         "remembers": None if memory is None else len(remembered),
         "tensors": name,
@@ -104,6 +136,8 @@ def load_run_state(folder: Path) -> RunState:
         tensors = read_tensors(file, checksum, finite=False)  # a figure that is not known yet is NaN
         memory = tuple(tensors.pop(f"{_CONTROLLER}{place}").numpy() for place in range(remembers or 0))
         core = {"tensors": tensors, "plain": plain}
-        return RunState(about=about, core=core, memory=None if remembers is None else memory, **about)
+        made_in = dict(record["made_in"])
+        memories = None if remembers is None else memory
+        return RunState(about=about, made_in=made_in, core=core, memory=memories, **about)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{path}' describes no run; start it anew.") from error

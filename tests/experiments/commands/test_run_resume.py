@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import experiments.commands.run as run_module
+from agents import TrainingConfig, save_controller, train
+from agents.online import OnlineSettings
 from envs import EnvCore
 from experiments.cli import main
 from experiments.records.run_state import load_run_state
@@ -29,7 +31,7 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
     def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls
-        calls += 1
+        calls += self.spec.evaluate_every_round  # the run's steps, not those of a search before it
         if calls > after:
             self.federation.rounds += 1  # whatever is half done then must not matter
             raise KeyboardInterrupt
@@ -74,6 +76,72 @@ def test_a_damaged_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load_run_state(folder)
     with pytest.raises(InputError, match="no folder"):
         load_run_state(tmp_path / "nowhere")
+
+
+def _interrupted(options: list[str], root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    with monkeypatch.context() as patched:
+        _interrupt(patched, 1)
+        assert main([*COMMAND, *options, "--runs", str(root)]) == 130
+    return _folder(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "patched", "value", "sentence"),
+    [
+        ([], "agents.provenance.code_version", lambda: "0" * 12, "was made with code "),
+        ([], "envs.signals.SIGNAL_SETS", {"public": ("public", "raw")}, "was made with features."),
+        (
+            ["--controller", "online-ppo"],
+            "agents.online.OnlineSettings.buffer",
+            5,
+            "with controller.parameters.buffer 10",
+        ),
+        (
+            ["--controller", "best-fixed", "--search-instances", "1"],
+            "experiments.contenders.fixed_clip_search.COARSE_VALUES",
+            2,
+            "with controller.parameters.clip_norm",
+        ),
+    ],
+)
+def test_a_run_made_otherwise_is_refused_in_a_sentence(
+    options: list[str],
+    patched: str,
+    value: Any,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = _interrupted(options, tmp_path, monkeypatch)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    if patched.endswith("OnlineSettings.buffer"):
+        defaults = tuple(value if one == 10 else one for one in OnlineSettings.__init__.__defaults__ or ())
+        monkeypatch.setattr(OnlineSettings.__init__, "__defaults__", defaults)
+    else:
+        monkeypatch.setattr(patched, value)
+    capsys.readouterr()
+    assert main(["run", "--resume", str(folder)]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert sentence in error
+    assert error.endswith("start anew.")
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_controller_trained_again_in_its_folder_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {"clients": 10, "rounds": 15, "partition": "iid", "decision_rounds": 1, "executor": "vectorized"}
+    short = TrainingConfig(environments=2, episodes=2, validation_instances=1, parallel="rows", network=(4,))
+    trained = train(own, short, tmp_path / "training")
+    folder = _interrupted(["--controller", f"ppo:{trained.folder}"], tmp_path / "runs", monkeypatch)
+    blueprint = trained.controller.blueprint
+    weights = {name: value + 1 for name, value in trained.controller.policy.state_dict().items()}
+    save_controller(trained.folder, blueprint, weights)
+    assert main(["run", "--resume", str(folder)]) == 2
+    assert "was made with controller.weights_sha256" in capsys.readouterr().err
+    save_controller(trained.folder, blueprint, trained.controller.policy.state_dict())
+    assert main(["run", "--resume", str(folder)]) == 0
 
 
 @pytest.mark.parametrize(
