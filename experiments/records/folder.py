@@ -43,13 +43,18 @@ def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV; the columns are those of any row, in order of appearance."""
+    """Write rows as a CSV file, see `csv_lines`."""
+    write_text(path, csv_lines(rows))
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Convert rows to CSV; the columns are those of any row, in order of appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def _yaml_value(value: Any) -> Any:

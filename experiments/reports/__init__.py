@@ -1,1 +1,1 @@
-"""Pages, figures and sentences for people."""
+"""Reports for people: pages, tables, figures and sentences."""

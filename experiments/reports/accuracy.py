@@ -1,4 +1,4 @@
-"""What a comparison's report says about accuracy: the tables of means, paired differences, instances and regret."""
+"""Accuracy sections of a comparison's report: tables of means, paired differences, instances and regret."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 
 from experiments.records.comparison import JUDGED_BY, Comparison
-from experiments.reports.pages import Section, Table
+from experiments.reports.pages import Section
+from experiments.reports.tables import Table
 from experiments.reports.words import NONE, epsilons_text, estimate_text, points, signed
 from experiments.statistics.resampling import Scores, estimate
 from experiments.statistics.summary import Regret, Row
 
 
 def accuracy_section(rows: Sequence[Row]) -> Section:
-    """Final accuracies, and what is to be said about controllers that did not spend exactly the target."""
+    """Write the final accuracies, and notes on controllers that did not spend exactly the target."""
     interval = " [95 % interval]" if rows[0].pairs > 1 else "; one seed has no interval"
     words = f"Interquartile mean over runs{interval}."
     if rows[0].judged_by != "global_accuracy":
@@ -24,7 +25,7 @@ def accuracy_section(rows: Sequence[Row]) -> Section:
 
 
 def difference_section(rows: Sequence[Row], baseline: str) -> Section:
-    """How far each controller is ahead of the baseline, by the baseline's label."""
+    """Write the paired differences of each controller to the baseline, which is named by its label."""
     text = (
         f"Per seed, controller minus {baseline}, in percentage points [95 % interval]; above zero is better than "
         f"{baseline}. P(better): on which share of the seeds it is ahead, ties counted half."
@@ -33,7 +34,7 @@ def difference_section(rows: Sequence[Row], baseline: str) -> Section:
 
 
 def instance_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
-    """The accuracy on each instance."""
+    """Write the accuracy on each instance."""
     which = JUDGED_BY[comparison.judged_by]
     seeds = len(comparison.controllers[0].by_pair()) // len(comparison.played)
     text = (
@@ -44,22 +45,22 @@ def instance_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
 
 
 def regret_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
-    """How far each controller is behind what was best afterwards."""
+    """Write the regret of each controller to the best of others, chosen afterwards."""
     return Section("Regret", (*_regret_words(comparison), *_regret_tables(rows)))
 
 
 def name_cell(row: Row) -> str:
-    """The label of a controller, with a flag where its ε makes it incomparable."""
+    """Label a controller in a table, with a flag where its ε makes it incomparable."""
     return row.label + (" (unequal ε)" if row.unequal else "")
 
 
 def spent_cell(row: Row) -> str:
-    """Mean ε for each target; they are never averaged over."""
+    """Write the mean ε for each target; targets are never averaged."""
     return epsilons_text([(spent.target, spent.mean) for spent in row.spent])
 
 
 def global_cell(row: Row) -> str:
-    """The global accuracy, or a dash where the server's model lacks a part that stays on the clients."""
+    """Write the global accuracy, or a dash where the server's model lacks a part that stays on the clients."""
     return estimate_text(row.global_accuracy, row.pairs > 1) if row.judged_by == "global_accuracy" else NONE
 
 
@@ -104,7 +105,7 @@ def _difference_table(rows: Sequence[Row]) -> Table:
 
 
 def _improvement_text(row: Row) -> str:
-    """Probability of improvement with its interval."""
+    """Write the probability of improvement with its interval."""
     if row.improvement is None:
         return NONE
     low, high = row.improvement.interval
@@ -141,7 +142,7 @@ def _regret_words(comparison: Comparison) -> list[str]:
 
 
 def _regret_tables(rows: Sequence[Row]) -> list[Table]:
-    """A table with a column for each kind of best; where there are several instances, a table for each kind."""
+    """Tabulate regrets: a column for each kind of best, or with several instances a table for each kind."""
     kinds = {_HINDSIGHT: [row.hindsight_regret for row in rows], _TUNED: [row.tuned_regret for row in rows]}
     kinds = {title: found for title, found in kinds.items() if found[0]}
     if all(len(found[0]) == 1 for found in kinds.values()):

@@ -1,10 +1,11 @@
-"""What an audit says: lines for the terminal, values for JSON, and a page."""
+"""Report of an audit: lines for the terminal, values for JSON, and a page of Markdown."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from experiments.records.privacy import PrivacyReport
+from experiments.reports.tables import Table
 from experiments.reports.words import delta_text
 from fl_core.audit.audit import Audit
 from fl_core.audit.bounds import Estimate
@@ -13,7 +14,7 @@ from fl_core.base.files import spelled_out
 
 
 def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
-    """Everything worth a line, as (name, value)."""
+    """List the results of an audit as (name, value) in words."""
     canaries, noise = audit.canaries, audit.noise
     claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {canaries.rounds} rounds"
     lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), *privacy.views()]
@@ -44,7 +45,7 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
 
 
 def notes(audit: Audit) -> list[str]:
-    """What a reader should know about how it was measured."""
+    """List the remarks on the measurement that a reader needs to interpret it."""
     config = audit.federation.config
     found = []
     if config.accounting_rate < 1:
@@ -64,7 +65,7 @@ def notes(audit: Audit) -> list[str]:
 
 
 def as_json(audit: Audit, privacy: PrivacyReport) -> dict[str, Any]:
-    """All figures; what is not finite is spelled out."""
+    """Collect all results as JSON values."""
     values = {
         "verdict": audit.verdict,
         "leaks": audit.leaks,
@@ -106,16 +107,14 @@ def _canaries_json(canaries: CanaryScores) -> dict[str, Any]:
 
 
 def page(audit: Audit, privacy: PrivacyReport, title: str, setting: list[str], figure: str, command: str) -> str:
-    """A page of Markdown on one method."""
-    rows = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in facts(audit, privacy)]
+    """Write a page of Markdown about the audit of one method."""
+    table = Table(("", " "), tuple(facts(audit, privacy)), words=(" ",))
     lines = [
         f"# {title}",
         "",
         f"**{audit.verdict}**",
         "",
-        "| | |",
-        "|---|---|",
-        *rows,
+        table.markdown(),
         "",
         f"![Scores of canaries that are out and in]({figure})",
         "",

@@ -1,4 +1,4 @@
-"""The figure of an audit: scores of canaries that are out and in, beside what the claim says they are."""
+"""Figure of an audit: scores of canaries that are out and in, beside their distributions as claimed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from scipy import stats
 
 from experiments.reports.drawing import STYLE
 from fl_core.audit.canaries import CanaryScores
+from fl_core.base.arrays import FloatArray
 
 _OUT, _IN = "#0072B2", "#D55E00"
 
 
 def score_figure(canaries: CanaryScores, title: str) -> Figure:
-    """Histograms of both kinds of scores, with the claimed densities as lines."""
+    """Draw histograms of both kinds of scores, with the claimed densities as lines."""
     outside, inside = canaries.scores[~canaries.included], canaries.scores[canaries.included]
     lengths = canaries.lengths[canaries.included]
     edges = _edges(canaries).tolist()
@@ -38,8 +38,8 @@ def score_figure(canaries: CanaryScores, title: str) -> Figure:
         return figure
 
 
-def _edges(canaries: CanaryScores) -> NDArray[np.float64]:
-    """Edges of some thirty bins that hold all scores and most of the claimed densities."""
+def _edges(canaries: CanaryScores) -> FloatArray:
+    """Choose the edges of some thirty bins that hold all scores and most of the claimed densities."""
     low = min(-3.0, float(canaries.scores.min()))
     high = max(3.0, float(canaries.scores.max()), float(canaries.lengths.max()) + 3.0)
     return np.linspace(low, high, 32)

@@ -1,11 +1,9 @@
-"""The report of a comparison: one page for people (Markdown and self-contained HTML), JSON and CSV for programs."""
+"""Report of a comparison: one page for people (Markdown and self-contained HTML), JSON and CSV for programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import rich.box
-import rich.markup
 import rich.table
 
 from experiments.records.comparison import Comparison
@@ -19,10 +17,11 @@ from experiments.reports.accuracy import (
     regret_section,
     spent_cell,
 )
+from experiments.reports.comparison_csv import csv_text
 from experiments.reports.drawing import figure_png
-from experiments.reports.pages import Code, Section, Table, html, markdown, summary_line
+from experiments.reports.pages import Code, Section, html, markdown, summary_line
 from experiments.reports.privacy import cost_section, privacy_section
-from experiments.reports.tables import csv_text
+from experiments.reports.tables import Table
 from experiments.reports.verdict import verdict_parts
 from experiments.reports.words import NONE, delta_text, estimate_text, points, share_text, target_share, targets_text
 from experiments.statistics.summary import default_baseline, statistics_record, summarise
@@ -33,9 +32,9 @@ def write_report(comparison: Comparison, folder: Path, baseline_name: str | None
     """Write report.md, report.html, overview.png, comparison.json and comparison.csv.
 
     Args:
-        comparison: what was measured.
+        comparison: the measurements.
         folder: made if it does not exist.
-        baseline_name: the controller that differences are taken against; by default best-fixed.
+        baseline_name: the controller that differences are taken to; by default best-fixed.
 
     Returns:
         File name -> path.
@@ -59,7 +58,7 @@ def write_report(comparison: Comparison, folder: Path, baseline_name: str | None
 
 
 def contents(comparison: Comparison, baseline_name: str | None = None) -> list[Section]:
-    """The report's sections, the same for every format."""
+    """Compose the report's sections, the same for every format."""
     baseline = comparison.controller(baseline_name or default_baseline(comparison))
     rows = summarise(comparison, baseline.name)
     sections = [Section("Verdict", tuple(verdict_parts(comparison, baseline.name))), accuracy_section(rows)]
@@ -71,7 +70,7 @@ def contents(comparison: Comparison, baseline_name: str | None = None) -> list[S
         sections.append(regret_section(comparison, rows))
     return [
         *sections,
-        Section("Figures", figures.pictures(comparison)),
+        Section("Figures", figures.captioned_figures(comparison)),
         privacy_section(comparison, rows),
         cost_section(comparison, rows),
         Section("How the numbers are made", (_METHOD,)),
@@ -111,29 +110,26 @@ def _setting(comparison: Comparison) -> Table:
 
 
 def table(comparison: Comparison, baseline_name: str | None = None) -> rich.table.Table:
-    """The result for a terminal of 100 columns."""
+    """Tabulate the result for a terminal of 100 columns."""
     baseline = comparison.controller(baseline_name or default_baseline(comparison))
     several = len(set(comparison.targets.values())) > 1
-    shown = rich.table.Table(
-        title=rich.markup.escape(summary_line(comparison)),
-        caption="accuracy in %: interquartile mean [95 % interval]; difference in points per seed to "
-        f"{rich.markup.escape(baseline.label)}; ahead: share of seeds on which it is; before: rounds of "
-        "training and search" + ("; ε spent: of each instance's own" if several else ""),
-        box=rich.box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    shown.add_column("controller", overflow="fold", min_width=12)
-    for name in ("global", "personal", "difference", "ahead", "ε spent", "before"):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for row in summarise(comparison, baseline.name):
-        shown.add_row(
-            rich.markup.escape(name_cell(row)),
-            global_cell(row).replace("[", r"\["),
-            estimate_text(row.personal_accuracy, row.pairs > 1).replace("[", r"\["),
-            points(row.difference).replace("[", r"\[") if row.difference else NONE,
+    lines = tuple(
+        (
+            name_cell(row),
+            global_cell(row),
+            estimate_text(row.personal_accuracy, row.pairs > 1),
+            points(row.difference) if row.difference else NONE,
             NONE if row.improvement is None else f"{row.improvement.value:.2f}",
             share_text(target_share(one.target, one.mean) for one in row.spent) if several else spent_cell(row),
             f"{row.training_rounds + row.search_rounds:,}",
         )
-    return shown
+        for row in summarise(comparison, baseline.name)
+    )
+    return Table(
+        ("controller", "global", "personal", "difference", "ahead", "ε spent", "before"),
+        lines,
+        title=summary_line(comparison),
+        caption="accuracy in %: interquartile mean [95 % interval]; difference in points per seed to "
+        f"{baseline.label}; ahead: share of seeds on which it is; before: rounds of training and search"
+        + ("; ε spent: of each instance's own" if several else ""),
+    ).terminal()

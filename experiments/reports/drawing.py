@@ -1,4 +1,4 @@
-"""How figures of a comparison are drawn: styles, panels of curves over the rounds, the legend, SVG and PNG.
+"""Drawing of a comparison's figures: styles, panels of curves over the rounds, the legend, SVG and PNG.
 
 Figures are free-standing; pyplot and its global state are not used. A controller keeps its colour in all figures.
 Lines are medians over runs, bands reach from the 10 % to the 90 % quantile.
@@ -20,16 +20,16 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
 
 from experiments.records.comparison import EVALUATED, Comparison, ControllerResult
+from fl_core.base.arrays import FloatArray
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")
 """Okabe and Ito 2008, told apart by all common kinds of colour blindness; their yellow is too pale on white."""
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 WIDTH = 6.4
-"""Of a figure, in inches: readable at the width of a phone with the font sizes below."""
+"""Width of a figure in inches: readable at the width of a phone with the font sizes below."""
 GREY = "#555555"
 _TITLE, _LEGEND = 64, 32  # most letters in a line
 
@@ -54,7 +54,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one controller is drawn in every figure."""
+    """Style of one controller in every figure."""
 
     colour: str
     dash: str
@@ -64,7 +64,7 @@ class LineStyle:
 
 
 def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
-    """Controller name -> style; beyond seven controllers colours repeat with another dash."""
+    """Assign a style to each controller by name; beyond seven controllers colours repeat with another dash."""
     return {
         controller.name: LineStyle(
             COLOURS[index % len(COLOURS)],
@@ -81,10 +81,10 @@ def aligned(
     name: str,
     instances: Collection[str] | None = None,
     scales: Mapping[str, float] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One trajectory of all episodes, or of those of some instances, on common rounds, times its instance's scale.
+) -> tuple[FloatArray, FloatArray]:
+    """Align a trajectory of all episodes, or of those of some instances, on common rounds, in its instance's scale.
 
-    An episode that ended early keeps its last value where the figure describes the model or the budget, which stay as
+    An episode that ended early keeps its last value where the metric describes the model or the budget, which stay as
     they are; a decision (clip norm, …) ends with the episode. Values that are not finite are left out.
 
     Returns:
@@ -108,7 +108,7 @@ def aligned(
 
 
 def figure_svg(figure: Figure) -> str:
-    """The figure as SVG text, the same for the same data; letters are drawn as paths, so no font is needed."""
+    """Render a figure as SVG text, the same for the same data; letters are drawn as paths, so no font is needed."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "dpilot", "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -116,19 +116,19 @@ def figure_svg(figure: Figure) -> str:
 
 
 def figure_png(figure: Figure, dpi: int = 110) -> bytes:
-    """The figure as a PNG."""
+    """Render a figure as a PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def svg_base64(figure: Figure) -> str:
-    """`figure_svg` in base64, for a data URI."""
+    """Render a figure as SVG in base64, for a data URI."""
     return base64.b64encode(figure_svg(figure).encode()).decode("ascii")
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels below each other; many are lower."""
+    """Make a figure of `count` panels below each other; many panels are lower."""
     figure = Figure(figsize=(WIDTH, 0.8 + (2.9 if count <= 2 else 2.4) * count), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(count, 1, squeeze=False)[:, 0])
@@ -147,14 +147,14 @@ def curves(
     """Draw a trajectory of every controller over the rounds: the median over runs, and a band around it.
 
     Args:
-        ax: where.
-        comparison: what was measured.
+        ax: panel that is drawn in.
+        comparison: the measurements.
         name: of the trajectory.
         title: of the panel.
         unit: name and unit of the axis.
-        scale: factor from the figure to that unit, or one for each instance.
-        instances: those whose runs are drawn; None for all.
-        band: whether to draw the band.
+        scale: factor from the metric to that unit, or one for each instance.
+        instances: instances whose runs are drawn; None for all.
+        band: False to leave the band out.
     """
     styles = line_styles(comparison)
     drawn = False
@@ -184,7 +184,7 @@ def curves(
 
 
 def skip_start(ax: Axes) -> None:
-    """Begin the axis where the lowest line is after a quarter of the rounds: the steep start hides all differences."""
+    """Begin the axis at the lowest line after a quarter of the rounds: the steep start hides all differences."""
     lines = [np.asarray(line.get_xydata()) for line in ax.lines]
     if lines:
         last = max(line[-1, 0] for line in lines)
@@ -194,7 +194,7 @@ def skip_start(ax: Axes) -> None:
 
 
 def log_axis(ax: Axes) -> None:
-    """A log scale with plain numbers at 1, 2, 3 and 5 of every decade, so that a narrow range has labels too."""
+    """Set a log scale with plain numbers at 1, 2, 3 and 5 of every decade, so that a narrow range has labels too."""
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -202,7 +202,7 @@ def log_axis(ax: Axes) -> None:
 
 
 def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = False) -> Figure:
-    """One legend below all panels, in the order of the controllers; `ax` is any of them."""
+    """Add one legend below all panels, in the order of the controllers; `ax` is any of them."""
     styles = [line_styles(comparison)[controller.name] for controller in comparison.controllers]
     handles = [
         ax.plot([], [], color=one.colour, linestyle=one.dash, linewidth=2.5, marker=one.marker if markers else "")[0]
@@ -215,5 +215,5 @@ def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = Fal
 
 
 def wrapped(label: str, width: int, lines: int = 3) -> str:
-    """A label in a few lines, cut only beyond them; `$` would start a formula."""
+    """Wrap a label to a few lines, cut only beyond them; `$` is escaped, as it would start a formula."""
     return "\n".join(textwrap.wrap(label, width, max_lines=lines, placeholder="…")).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""The figure of a run's ledger: ε after each round, and the noise that it was bought with."""
+"""Figure of a run's ledger: ε after each round, and the noise multipliers that it was bought with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fl_core.privacy.ledger import Ledger
 
 
 def ledger_figure(record: RunRecord) -> Figure:
-    """ε after each round (certified, indicative, claimed), with the noise multipliers below."""
+    """Draw ε after each round (certified, indicative, claimed), with the noise multipliers below."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 6.4), layout="constrained")
         FigureCanvasAgg(figure)
@@ -88,7 +88,7 @@ def _noise(ax: Axes, ledger: Ledger) -> None:
 
 
 def _line(ax: Axes, rounds: Sequence[int], values: Sequence[float], colour: str, label: str, dash: str = "-") -> None:
-    """One curve of what is finite; a single point gets a marker."""
+    """Draw a curve of the finite values; a single point gets a marker."""
     pairs = [(x, y) for x, y in zip(rounds, values, strict=True) if math.isfinite(y)]
     if pairs:
         x, y = zip(*pairs, strict=True)

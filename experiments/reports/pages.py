@@ -1,4 +1,4 @@
-"""A report's pages: what they are made of, and how it is written as Markdown and as self-contained HTML."""
+"""Pages of a report: sections of blocks, written as Markdown and as self-contained HTML."""
 
 from __future__ import annotations
 
@@ -10,33 +10,20 @@ from matplotlib.figure import Figure
 
 from experiments.records.comparison import Comparison
 from experiments.reports.drawing import svg_base64
+from experiments.reports.tables import Table, markdown_line
 from experiments.reports.words import delta_text, targets_text
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of texts; the first column is a heading, the others are figures unless they are named in `words`."""
-
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: tuple[str, ...] = ()
-    title: str = ""
-
-    def is_text(self, column: int) -> bool:
-        """Whether the column is set flush left."""
-        return column == 0 or self.headers[column] in self.words
-
-
-@dataclass(frozen=True)
 class Code:
-    """A command line."""
+    """A block with a command line."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure and the sentence that says what it shows; only HTML has it."""
+class CaptionedFigure:
+    """A block with a figure and the sentence that says what it shows; only HTML has it."""
 
     draw: Callable[[Comparison], Figure]
     caption: str
@@ -44,14 +31,14 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading and the blocks below it."""
 
     title: str
-    blocks: tuple[str | Table | Code | Picture, ...]
+    blocks: tuple[str | Table | Code | CaptionedFigure, ...]
 
 
 def summary_line(comparison: Comparison) -> str:
-    """What was compared, in one line; what instances differ in is told as they have it."""
+    """Summarise the setting of a comparison in one line; settings in which instances differ show all their values."""
     instances = comparison.instances
 
     def told(name: str) -> str:
@@ -68,38 +55,20 @@ def summary_line(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison, sections: Iterable[Section]) -> str:
-    """The report as text that reads well in a terminal."""
-    parts = ["# DPilot comparison", _md(summary_line(comparison))]
+    """Write the report as Markdown that reads well in a terminal."""
+    parts = ["# DPilot comparison", markdown_line(summary_line(comparison))]
     for section in sections:
         parts.append(f"## {section.title}")
         for block in section.blocks:
             if isinstance(block, Table):
-                parts.append(_md_table(block))
+                parts.append(block.markdown())
             elif isinstance(block, Code):
                 parts.append("\n".join(f"    {line}" for line in block.text.splitlines()))
             elif isinstance(block, str):
-                parts.append(_md(block))
-        if any(isinstance(block, Picture) for block in section.blocks):
+                parts.append(markdown_line(block))
+        if any(isinstance(block, CaptionedFigure) for block in section.blocks):
             parts.append("The figures are in report.html, beside this file.")
     return "\n\n".join(parts) + "\n"
-
-
-def _md(text: str) -> str:
-    """One line in which no label can start a table cell or HTML."""
-    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
-
-
-def _md_table(block: Table) -> str:
-    cells = [[_md(cell) for cell in line] for line in (block.headers, *block.rows)]
-    widths = [max(3, *(len(line[column]) for line in cells)) for column in range(len(block.headers))]
-    left = [block.is_text(column) for column in range(len(widths))]
-    rule = [("-" * width if text else "-" * (width - 1) + ":") for width, text in zip(widths, left, strict=True)]
-    lines = [
-        [cell.ljust(width) if text else cell.rjust(width) for cell, width, text in zip(line, widths, left, strict=True)]
-        for line in cells
-    ]
-    drawn = "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
-    return f"**{_md(block.title)}**\n\n{drawn}" if block.title else drawn
 
 
 _CSS = """
@@ -146,7 +115,7 @@ pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: 6px; white-space:
 
 
 def html(comparison: Comparison, sections: Iterable[Section]) -> str:
-    """The report as one file: style and figures are inside, and the page may load nothing."""
+    """Write the report as one HTML file: style and figures are inside, and the page may load nothing."""
     title = f"DPilot comparison: {comparison.task}"
     body = "\n".join(_html_section(section, comparison) for section in sections)
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -162,44 +131,19 @@ def html(comparison: Comparison, sections: Iterable[Section]) -> str:
 
 def _html_section(section: Section, comparison: Comparison) -> str:
     blocks = "\n".join(_html_block(block, comparison) for block in section.blocks)
-    if any(isinstance(block, Picture) for block in section.blocks):
+    if any(isinstance(block, CaptionedFigure) for block in section.blocks):
         blocks = f'<div class="figures">\n{blocks}\n</div>'
     kind = ' class="verdict"' if section.title == "Verdict" else ""
     return f"<section{kind}>\n<h2>{escape(section.title)}</h2>\n{blocks}\n</section>"
 
 
-def _html_block(block: str | Table | Code | Picture, comparison: Comparison) -> str:
+def _html_block(block: str | Table | Code | CaptionedFigure, comparison: Comparison) -> str:
     if isinstance(block, Table):
-        return _html_table(block)
+        return block.html()
     if isinstance(block, Code):
         return f"<pre><code>{escape(block.text)}</code></pre>"
-    if isinstance(block, Picture):
+    if isinstance(block, CaptionedFigure):
         data = svg_base64(block.draw(comparison))
         image = f'<img alt="{escape(block.caption)}" src="data:image/svg+xml;base64,{data}">'
         return f"<figure>{image}<figcaption>{escape(block.caption)}</figcaption></figure>"
     return f"<p>{escape(block)}</p>"
-
-
-def _html_table(block: Table) -> str:
-    def line(cells: tuple[str, ...], head: bool) -> str:
-        marks = [_mark(block, column) for column in range(len(cells))]
-        tags = ["th" if head or not column else "td" for column in range(len(cells))]
-        parts = zip(tags, marks, cells, strict=True)
-        return "<tr>" + "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for tag, mark, cell in parts) + "</tr>"
-
-    head = line(block.headers, head=True)
-    rows = "\n".join(line(cells, head=False) for cells in block.rows)
-    caption = f"<caption>{escape(block.title)}</caption>" if block.title else ""
-    return f'<div class="scroll"><table>\n{caption}<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
-
-
-_LONG = 40
-"""Letters from which a text gets more room, so that it does not become a tower."""
-
-
-def _mark(block: Table, column: int) -> str:
-    """The class of a column's cells."""
-    names = ["text"] if column and block.is_text(column) else []
-    if block.is_text(column) and max((len(line[column]) for line in block.rows), default=0) > _LONG:
-        names.append("long")
-    return f' class="{" ".join(names)}"' if names else ""

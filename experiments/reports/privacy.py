@@ -1,4 +1,4 @@
-"""What a comparison's report says about privacy: what ε promises and to whom, and what training and search cost."""
+"""Privacy sections of a comparison's report: the guarantee and whom it covers, the cost of training and search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from experiments.records.comparison import Comparison, ControllerResult
 from experiments.records.costs import composition_words
-from experiments.reports.pages import Section, Table
+from experiments.reports.pages import Section
+from experiments.reports.tables import Table
 from experiments.reports.words import (
     MOST_LISTED,
     NONE,
@@ -27,16 +28,16 @@ TRUST = {
     "local": "No one is trusted: each client adds the whole noise to its own update. ε holds against a server that "
     "sees every upload. It also sees who takes part: what is hidden is a client's data, not its participation.",
 }
-"""Placement of the noise -> who trusts whom."""
+"""Placement of the noise -> the trust that it needs."""
 
 
 def privacy_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
-    """What is promised, to whom, and what was spent."""
+    """Write the guarantee, the parties that it holds against, and what was spent."""
     return Section("Privacy", (*_promise(comparison), _privacy_table(comparison, rows), *_signal_words(comparison)))
 
 
 def cost_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
-    """What training and search took, and what ε they would have cost."""
+    """Write the rounds of training and search, and the ε that they would have cost."""
     made = [(c, row) for c, row in zip(comparison.controllers, rows, strict=True) if c.rounds_before]
     if not made:
         return Section("Cost of training and search", ("No controller was trained or searched for.",))
@@ -84,7 +85,7 @@ def _guarantee(comparison: Comparison) -> str:
 
 
 def _privacy_table(comparison: Comparison, rows: Sequence[Row]) -> Table:
-    """A line for each controller and target; many targets share one, as parts of the target."""
+    """Tabulate ε by controller and target; many targets share a line, as parts of the target."""
     counted = "ε claimed" if comparison.guarantee == "as-published" else "ε by ledger"
     few = len(set(comparison.targets.values())) <= MOST_LISTED
     whole = (f"{counted}, mean", f"{counted}, largest", "ε by PLD, largest")
@@ -155,7 +156,7 @@ def _cost_words(comparison: Comparison) -> list[str]:
 
 
 def _composition(comparison: Comparison) -> str:
-    """What the column of the costs in ε says, and what it leaves out."""
+    """Explain the columns of the costs in ε, and what they leave out."""
     every = [one for controller in comparison.controllers for one in controller.releases]
     published = comparison.guarantee == "as-published"
     noise = "that the paper's accounting gives out" if published else "of its ε spent evenly"
@@ -187,12 +188,12 @@ def _cost_line(controller: ControllerResult, row: Row) -> tuple[str, ...]:
 
 
 def _large(epsilon: float) -> str:
-    """An ε whose decimals do not matter."""
+    """Write an ε whose decimals do not matter."""
     return f"{epsilon:,.0f}" if 100 <= epsilon < math.inf else epsilon_text(round(epsilon, 1))
 
 
 def _gaps(made: Sequence[tuple[ControllerResult, Row]]) -> list[str]:
-    """Why some ε is missing or infinite."""
+    """Explain the ε that are missing or infinite."""
     unknown = [row.label for _, row in made if row.search_epsilon is None]
     free = [row.label for _, row in made if row.search_epsilon == math.inf]
     words = []

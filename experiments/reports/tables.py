@@ -1,54 +1,95 @@
-"""A comparison as one table for programs: a line for every run."""
+"""Tables of texts and their renderings as Markdown, HTML and for a terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
+from dataclasses import dataclass
+from html import escape
 
-from experiments.records.comparison import Comparison, ControllerResult, Episode
-from experiments.statistics.resampling import Scores
-from experiments.statistics.summary import default_baseline
+import rich.box
+from rich.table import Table as TerminalTable
+from rich.text import Text
 
-_SHARED = ("task", "method", "dataset", "population", "clients")
-_OWN = ("label", "signals", "training_rounds", "search_rounds", "tuned_on", "tuned_population")
-_WHICH = ("signal_classes", "instance", "training", "seed")
-_MEASURED = ("global_accuracy", "personal_accuracy", "epsilon_spent", "epsilon_pld", "rounds", "diverged")
+_LONG = 40
+"""Letters from which a text column gets more room in HTML, so that its cells do not become towers."""
 
 
-def csv_text(comparison: Comparison, baseline_name: str | None = None) -> str:
-    """One line per controller, training, instance and seed; accuracies as shares, ε without limit as "inf".
+@dataclass(frozen=True)
+class Table:
+    """A table of texts: the first column names the row, the others hold numbers unless they are named in `words`.
 
-    `epsilon` is the instance's target. `difference` is the figure that decides minus the baseline's on the same pair,
-    the mean over the baseline's trainings. Lines whose `role` is `hindsight` did not compete.
+    Attributes:
+        headers: names of the columns.
+        rows: cells, as many as headers each.
+        words: headers of the columns of text, set flush left.
+        title: heading above the table; empty for none.
+        caption: remark below it on a terminal; empty for none.
     """
-    baseline = comparison.controller(baseline_name or default_baseline(comparison))
-    pairs = Scores.of(baseline, comparison.judged_by, comparison.drawn)
-    reference = dict(zip(pairs.pairs, pairs.values.mean(axis=0).tolist(), strict=True))
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        [*_SHARED, "epsilon", "delta", "planned_rounds", "role", "controller", *_OWN, *_WHICH, *_MEASURED, "difference"]
-    )
 
-    def line(role: str, controller: ControllerResult, episode: Episode) -> list[object]:
-        own = getattr(episode, comparison.judged_by) - reference[episode.instance, episode.seed]
-        return [
-            *(getattr(comparison, name) for name in _SHARED),
-            comparison.targets[episode.instance],
-            comparison.delta,
-            comparison.rounds,
-            role,
-            controller.name,
-            *(getattr(controller, name) for name in _OWN),
-            " ".join(controller.signal_classes),
-            episode.instance,
-            controller.trainings[episode.training] if controller.trainings else "",
-            episode.seed,
-            *(getattr(episode, name) for name in _MEASURED),
-            own,
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...] = ()
+    title: str = ""
+    caption: str = ""
+
+    def is_text(self, column: int) -> bool:
+        """Return True for a column that is set flush left."""
+        return column == 0 or self.headers[column] in self.words
+
+    def markdown(self) -> str:
+        """Render with padded columns, so that the source reads well too."""
+        cells = [[markdown_line(cell) for cell in line] for line in (self.headers, *self.rows)]
+        widths = [max(3, *(len(line[column]) for line in cells)) for column in range(len(self.headers))]
+        left = [self.is_text(column) for column in range(len(widths))]
+        rule = [("-" * width if text else "-" * (width - 1) + ":") for width, text in zip(widths, left, strict=True)]
+        lines = [
+            [
+                cell.ljust(width) if text else cell.rjust(width)
+                for cell, width, text in zip(line, widths, left, strict=True)
+            ]
+            for line in cells
         ]
+        drawn = "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+        return f"**{markdown_line(self.title)}**\n\n{drawn}" if self.title else drawn
 
-    for role, controllers in (("controller", comparison.controllers), ("hindsight", comparison.hindsight)):
-        for controller in controllers:
-            writer.writerows(line(role, controller, episode) for episode in controller.episodes)
-    return buffer.getvalue()
+    def html(self) -> str:
+        """Render as a table in a box that scrolls sideways."""
+        head = self._html_row(self.headers, head=True)
+        rows = "\n".join(self._html_row(cells, head=False) for cells in self.rows)
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        return f'<div class="scroll"><table>\n{caption}<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+
+    def _html_row(self, cells: tuple[str, ...], head: bool) -> str:
+        marks = [self._html_class(column) for column in range(len(cells))]
+        tags = ["th" if head or not column else "td" for column in range(len(cells))]
+        parts = zip(tags, marks, cells, strict=True)
+        return "<tr>" + "".join(f"<{tag}{mark}>{escape(cell)}</{tag}>" for tag, mark, cell in parts) + "</tr>"
+
+    def _html_class(self, column: int) -> str:
+        """Name the classes of a column's cells, as an attribute."""
+        names = ["text"] if column and self.is_text(column) else []
+        if self.is_text(column) and max((len(line[column]) for line in self.rows), default=0) > _LONG:
+            names.append("long")
+        return f' class="{" ".join(names)}"' if names else ""
+
+    def terminal(self) -> TerminalTable:
+        """Render for a terminal: texts are folded where it is narrow, numbers are not."""
+        shown = TerminalTable(
+            title=Text(self.title) if self.title else None,
+            caption=Text(self.caption) if self.caption else None,
+            box=rich.box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+        )
+        for column, name in enumerate(self.headers):
+            if self.is_text(column):
+                shown.add_column(name, overflow="fold", min_width=12 if column == 0 else None)
+            else:
+                shown.add_column(name, justify="right", no_wrap=True)
+        for cells in self.rows:
+            shown.add_row(*map(Text, cells))  # as Text: a bracket in a label is no markup
+        return shown
+
+
+def markdown_line(text: str) -> str:
+    """Put a text on one line in which no label can start a table cell or HTML."""
+    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""Who won, in words made from the numbers alone."""
+"""Verdict of a comparison in words, made from the numbers alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENOUGH_TRAININGS = 5
 
 
 def sample_words(comparison: Comparison, row: Row) -> str:
-    """How many runs a row rests on, as `20 seeds` or `5 training seeds on 3 instances of 20 seeds each`."""
+    """Count the runs that a row rests on, as `20 seeds` or `5 training seeds on 3 instances with 60 seeds in all`."""
     several = len(comparison.instances)
     seeds = f"{row.pairs} seed{'s' * (row.pairs > 1)}"
     if several > 1:
@@ -24,7 +24,7 @@ def sample_words(comparison: Comparison, row: Row) -> str:
 
 
 def training_words(rows: Iterable[Row]) -> list[str]:
-    """What the intervals of learned controllers contain of the variation between trainings."""
+    """State for learned controllers how much of the variation between trainings their intervals contain."""
     by_count: dict[int, list[str]] = {}
     for row in rows:
         if row.learned and row.trainings < ENOUGH_TRAININGS:
@@ -38,12 +38,12 @@ def training_words(rows: Iterable[Row]) -> list[str]:
 
 
 def verdict(comparison: Comparison, baseline_name: str | None = None) -> str:
-    """Who won, in one paragraph made from the numbers alone; rows at unequal ε take no part."""
+    """Write the verdict in one paragraph; rows at unequal ε take no part."""
     return " ".join(verdict_parts(comparison, baseline_name))
 
 
 def verdict_parts(comparison: Comparison, baseline_name: str | None = None) -> list[str]:
-    """The sentences of the verdict, the winner's first."""
+    """Write the sentences of the verdict, the winner's first."""
     baseline = comparison.controller(baseline_name or default_baseline(comparison))
     rows = summarise(comparison, baseline.name)
     equal = [row for row in rows if not row.unequal]
@@ -88,11 +88,11 @@ def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:
 
 
 def _others(comparison: Comparison, best: Row, others: list[Row]) -> list[str]:
-    """How the rest stands to the best on the same seeds."""
-    figure = comparison.judged_by
-    lead = Scores.of(comparison.controller(best.name), figure, comparison.drawn)
+    """Compare the others with the best on the same seeds."""
+    metric = comparison.judged_by
+    lead = Scores.of(comparison.controller(best.name), metric, comparison.drawn)
     found = [
-        (row, paired_difference(lead, Scores.of(comparison.controller(row.name), figure, comparison.drawn)))
+        (row, paired_difference(lead, Scores.of(comparison.controller(row.name), metric, comparison.drawn)))
         for row in others
     ]
     texts = {sign: ", ".join(f"{row.label} ({points(d)})" for row, d in found if d.sign == sign) for sign in (1, 0, -1)}
@@ -109,7 +109,7 @@ def _others(comparison: Comparison, best: Row, others: list[Row]) -> list[str]:
 
 
 def _learned(rows: list[Row], baseline: ControllerResult) -> list[str]:
-    """Whether each learned controller beats the baseline."""
+    """State for each learned controller if it beats the baseline."""
     blocked = any(row.unequal for row in rows if row.name == baseline.name)
     parts = []
     for row in rows:
@@ -139,7 +139,7 @@ def _cost(rows: list[Row]) -> list[str]:
 
 
 def _tuned_here(comparison: Comparison) -> list[str]:
-    """Which controllers have met the clients they are judged on."""
+    """Name the controllers that have met the clients they are judged on."""
     tuned = [controller for controller in comparison.controllers if comparison.tuned_here(controller)]
     if not tuned:
         return []

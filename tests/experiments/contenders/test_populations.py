@@ -18,7 +18,7 @@ from experiments.commands.train import TrainCommand
 from experiments.contenders.contenders import make_contenders
 from experiments.papers.cells import make_federation
 from experiments.reports.comparison import contents
-from experiments.reports.tables import csv_text
+from experiments.reports.comparison_csv import csv_text
 from experiments.reports.verdict import verdict
 from fl_core.run.federation import Federation
 from tests.experiments.records.test_comparison import make_comparison, make_controller

@@ -17,9 +17,9 @@ from rich.console import Console
 from experiments.records.comparison import Comparison, ControllerResult, Instance
 from experiments.records.costs import PriorRounds, composed_epsilon
 from experiments.reports.comparison import contents, table, write_report
+from experiments.reports.comparison_csv import csv_text
 from experiments.reports.pages import html, markdown, summary_line
 from experiments.reports.privacy import TRUST
-from experiments.reports.tables import csv_text
 from experiments.reports.verdict import verdict_parts
 from experiments.reports.words import estimate_text
 from experiments.statistics.summary import summarise

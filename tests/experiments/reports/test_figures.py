@@ -19,15 +19,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from experiments.records.comparison import Comparison, ControllerResult, Instance
-from experiments.reports import drawing, figures
+from experiments.reports import drawing, figures, score_figures
 from tests.experiments.records.test_comparison import make_comparison, make_controller, make_episode
 
 ALL = [
     figures.control_figure,
     figures.learning_figure,
     figures.budget_figure,
-    figures.accuracy_figure,
-    figures.profile_figure,
+    score_figures.accuracy_figure,
+    score_figures.profile_figure,
 ]
 
 
@@ -89,7 +89,7 @@ def test_the_overview_shows_clip_norms_and_the_accuracy_that_decides() -> None:
 
 def test_where_part_of_the_model_stays_on_the_clients_only_personal_models_are_drawn() -> None:
     comparison = replace(two(), judged_by="personal_accuracy")
-    [final], [learning] = figures.accuracy_figure(comparison).axes, figures.learning_figure(comparison).axes
+    [final], [learning] = score_figures.accuracy_figure(comparison).axes, figures.learning_figure(comparison).axes
     assert "Personal models" in final.get_title(loc="left") + final.get_title()
     assert "personal models" in learning.get_title(loc="left") + learning.get_title()
 
@@ -186,7 +186,7 @@ def test_one_seed_and_equal_seeds_are_drawn() -> None:
     for values in ([0.5], [0.5] * 4, [0.0, 1.0]):
         comparison = make_comparison(make_controller("x", values))
         figures.learning_figure(comparison).canvas.draw()
-        figures.accuracy_figure(comparison).canvas.draw()
+        score_figures.accuracy_figure(comparison).canvas.draw()
 
 
 def test_settings_of_the_caller_and_pyplot_stay_untouched() -> None:
@@ -245,7 +245,7 @@ def on_many_instances(count: int) -> Comparison:
 
 def test_every_instance_has_a_line_with_each_controllers_mean_and_interval() -> None:
     comparison = on_many_instances(12)
-    ax = drawn(figures.instance_figure(comparison)).axes[0]
+    ax = drawn(score_figures.instance_figure(comparison)).axes[0]
     names = [text.get_text().replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ") for text in ax.get_yticklabels()]
     assert names == [one.name for one in comparison.instances]
     markers = [line for line in ax.lines if line.get_marker() not in ("None", "") and len(line.get_xdata()) == 1]  # type: ignore[arg-type]
@@ -272,20 +272,20 @@ def test_bands_do_not_mix_many_instances_with_seeds() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 12])
 def test_every_figure_of_a_report_names_its_axes_and_has_a_caption(count: int) -> None:
-    for picture in figures.pictures(on_many_instances(count)):
+    for picture in figures.captioned_figures(on_many_instances(count)):
         axes = picture.draw(on_many_instances(count)).axes
         assert picture.caption.endswith(".")
         assert all(ax.get_xlabel() for ax in axes)
         names = [ax.get_ylabel() or "".join(text.get_text() for text in ax.get_yticklabels()) for ax in axes]
         assert names[0]  # a panel beside it may share the axis
-        assert all(names) or picture.draw is figures.accuracy_figure
+        assert all(names) or picture.draw is score_figures.accuracy_figure
 
 
 def test_no_label_leaves_the_figure() -> None:
     """Twelve instances with long names, and controllers with long labels."""
     many = on_many_instances(12)
     long = tuple(replace(one, label=f"{one.label}, the adaptive quantile 0.5 (rate 0.2)") for one in many.controllers)
-    for picture in figures.pictures(replace(many, controllers=long)):
+    for picture in figures.captioned_figures(replace(many, controllers=long)):
         figure = drawn(picture.draw(replace(many, controllers=long)))
         ink, page = figure.get_tightbbox(), figure.bbox_inches
         assert page.x0 - 0.01 <= ink.x0
@@ -295,7 +295,7 @@ def test_no_label_leaves_the_figure() -> None:
 
 
 def test_profiles_fall_from_all_runs_to_none() -> None:
-    line = figures.profile_figure(two()).axes[0].lines[0]
+    line = score_figures.profile_figure(two()).axes[0].lines[0]
     x, y = np.asarray(line.get_xydata()).T
     assert (y[0], y[-1]) == (100.0, 0.0)
     assert (np.diff(y) <= 0).all()
