@@ -210,6 +210,7 @@ def privacy_of(task: str, federation: Federation) -> PrivacyReport:
         adaptive=False,
         uncovered=uncovered_releases(config),
         population=config.population,
+        noise_drawn_by=config.noise().drawn_by,
     )
     return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
 

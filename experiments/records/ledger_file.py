@@ -39,6 +39,7 @@ class RunFacts:
         uncovered: what was given away without noise.
         population: whose data the clients hold.
         tuning: what training and tuning the controller took, in words; "" for none.
+        noise_drawn_by: one of `DRAWERS`; "" in records from before this was written down.
     """
 
     task: str
@@ -62,6 +63,14 @@ class RunFacts:
     uncovered: tuple[str, ...]
     population: str = "all"
     tuning: str = ""
+    noise_drawn_by: str = ""
+
+    @property
+    def clients_add_noise(self) -> bool:
+        """Whether single uploads carry noise."""
+        if not self.noise_drawn_by:
+            return self.private and (self.placement != "central" or self.guarantee == "as-published")
+        return self.noise_drawn_by == "clients"
 
     @property
     def noise_in_advance(self) -> bool:
@@ -121,6 +130,7 @@ def facts_of(
         uncovered=uncovered,
         population=config.population,
         tuning=tuning,
+        noise_drawn_by=config.noise().drawn_by,
     )
 
 

@@ -102,10 +102,8 @@ def report_of(record: RunRecord) -> PrivacyReport:
     if facts.exchanges and not facts.private:
         spent = math.inf if facts.rounds_done else 0.0
     updates = ledger.epsilon_of_noise() if published and facts.private else spent
-    # As published each client adds its share of the noise, whatever the placement is called.
-    shared_noise = facts.private and (facts.placement == "distributed" or published)
     uploads = None
-    if shared_noise and facts.placement != "local" and charged and math.isfinite(updates):
+    if facts.clients_add_noise and facts.placement != "local" and charged and math.isfinite(updates):
         uploads = ledger.epsilon_of_noise(1 / math.sqrt(max(1.0, facts.cohort)))
     small = None
     if charged and ledger.delta > SMALL_DELTA and math.isfinite(updates):

@@ -22,7 +22,7 @@ from fl_core.run.release import Cohorts
 def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
     """Std that the noise is claimed to have in the sum `[runs, size]`."""
     std = (cohorts.clip * cohorts.noise_multiplier).unsqueeze(-1)
-    if federation.config.placement == "local":
+    if federation.releasing.noise.in_full:
         std = std * cohorts.participants.clamp_min(1).sqrt().unsqueeze(-1)
     squares = _layer_factors(federation, cohorts).square()
     if squares.shape[1] > 1:  # clients with layer weights of their own: their noise adds up
@@ -47,8 +47,8 @@ def claimed_contributions(federation: StagedFederation, cohorts: Cohorts) -> Ten
         radius = clip / math.sqrt(clamp_size(mechanism.clamp_count, federation.config.cohort))
         left = uploads.clamp(-radius, radius)
         return _to_norm(left, clip)
-    if cohorts.budget_ratio is not None and not mechanism.exact_risk:
-        clip = clip * cohorts.budget_ratio.unsqueeze(-1)
+    if cohorts.clip_ratio is not None:
+        clip = clip * cohorts.clip_ratio.unsqueeze(-1)
     if mechanism.clip == "global":
         return _to_norm(uploads, clip)
     weights = _shares(cohorts)

@@ -99,7 +99,7 @@ def attack_noise(config: FederationConfig, clip_norm: float, seed: int) -> Noise
         report, _, cohorts, released = federation.play(RoundPlan.constant(federation.runs, clip_norm))
         if report.refused.any():
             break
-        if released.uploads is not None and config.placement == "local":
+        if released.uploads is not None and config.noise().in_full:
             spread = claimed_upload_std(federation, cohorts)
             there = cohorts.present.unsqueeze(-1).expand_as(released.uploads)
             if cohorts.uploaded is not None:

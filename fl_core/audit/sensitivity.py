@@ -88,7 +88,7 @@ class _Attack:
     def __init__(self, federation: StagedFederation, clip_norm: float, seed: int):
         self._federation, self._clip = federation, clip_norm
         config, recipe = federation.config, federation.recipe
-        self.by_upload = recipe.mechanism.upload_noise or recipe.personalization.masks_uploads
+        self.by_upload = config.noise().by_upload
         varies = config.sampling == "poisson" and config.sampling_rate < 1
         self.divisor_is_public = recipe.aggregation.divide_by != "expected" and not varies
         generator = torch_generator(seed, "audit", 1, federation.device)

@@ -34,8 +34,6 @@ NOISE_KNOBS = {"sound": ("budget_pace",), "as-published": ("budget_pace", "telem
 """By guarantee, the knobs that decide a round's joint noise multiplier as certified; all others only split it, or scale
 signal and noise alike. As published, the update may carry less noise than is claimed, and telemetry all of it, so that
 the split between them counts too."""
-LEAST_RATIO = 0.1
-"""The least share of the round's budget that a risky client gets."""
 RISK_SHARE = 0.05
 """Share of a round's privacy that the noised mean risk costs."""
 

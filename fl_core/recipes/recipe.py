@@ -11,6 +11,7 @@ from torch import Tensor
 from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.values import read_assignment, read_value
 from fl_core.models.model import Model
+from fl_core.privacy.noise_model import NoiseModel
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
 from fl_core.recipes.objective import SCHEDULES, Objective
@@ -136,17 +137,29 @@ class Recipe:
         if not self.private:
             return ("the updates themselves, without noise",) if self.exchanges else ()
         found = [phrase for part in self.parts.values() for phrase in part.uncovered]
-        if self.personalization.masks_uploads and placement != "local":
+        if self.personalization.masks_uploads and not self.noise(placement).in_full:
             found.append("masks built from each client's own upload, which carries 1/m of the noise variance")
         if self.aggregation.divide_by != "expected" and cohort_varies:
             found.append("the number of participants, by the divisor")
         return (*found, *self.published_uncovered)
 
-    @property
-    def mask_is_common(self) -> bool:
-        """Whether all clients of a run upload the same coordinates, as everybody knows."""
-        private_support = self.sparsification.noises_kept_only and not self.sparsification.is_public
-        return not (self.personalization.masks_uploads or private_support)
+    def noise(self, placement: str, published: bool = False) -> NoiseModel:
+        """The noise that its released sums carry.
+
+        Args:
+            placement: one of `PLACEMENTS`.
+            published: whether it runs as published; in the papers it is always the clients that add noise, each its
+                share, whatever the placement is called.
+        """
+        own_masks = self.personalization.masks_uploads
+        hidden = self.sparsification.noises_kept_only and not self.sparsification.is_public
+        by_upload = self.private and (self.mechanism.upload_noise or own_masks)
+        if self.private and not by_upload:
+            hidden = False  # noise of the sum lies wherever somebody could have uploaded something
+        drawn_by = "nobody"
+        if self.private:
+            drawn_by = "clients" if by_upload or published or placement != "central" else "server"
+        return NoiseModel(placement, drawn_by, by_upload, "own" if own_masks or hidden else "public", hidden)
 
     @property
     def gradient_passes(self) -> str:

@@ -18,6 +18,7 @@ from fl_core.data.populations import POPULATIONS
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
 from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, without
@@ -169,6 +170,10 @@ class FederationConfig:
             InputError: an edit does not fit the method, or leaves parts that do not fit together.
         """
         return _recipe(find_method(self.method), self.guarantee, self.without, self.set, bool(self.client_epsilon))
+
+    def noise(self) -> NoiseModel:
+        """The noise that the method's released sums carry."""
+        return self.recipe().noise(self.placement, self.guarantee == "as-published")
 
     def _check_telemetry(self) -> None:
         """Refuse to pay for telemetry where nothing is clipped, and noise of a bit that is not asked for."""

@@ -21,6 +21,7 @@ from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import load_dataset
 from fl_core.models.model import build_model
 from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.noise_model import Contributors
 from fl_core.recipes.mechanism import layer_weights
 from fl_core.recipes.objective import Phase
 from fl_core.run import saved_state
@@ -359,12 +360,27 @@ class Federation:
         ran[row] = True
         cohort = self.draw_cohort(ran)
         samples = self.tables.train_count[cohort.run, cohort.client].to(torch.float32)
-        uploaded = weights = None
+        present = torch.ones(1, len(samples), dtype=torch.bool, device=self.device)
+        one = torch.ones(1, device=self.device)
+        uploaded = by_layer = weights = None
         if "personal" in self.clients:
-            uploaded = 1 - self.clients["personal"][cohort.run, cohort.client]
+            uploaded = 1 - self.clients["personal"][cohort.run, cohort.client].unsqueeze(0)
         if "log_odds" in self.clients and not same_layers:
-            weights = layer_weights(self.clients["log_odds"][cohort.run, cohort.client])
-        return self.releasing.effective_factor(samples, uploaded, weights)
+            by_layer = layer_weights(self.clients["log_odds"][cohort.run, cohort.client]).unsqueeze(0)
+        if self.recipe.aggregation.weights != "uniform":
+            weights = self.recipe.aggregation.client_weights(samples.unsqueeze(0), present)
+        who = Contributors(
+            clip=one,
+            noise_multiplier=one,
+            present=present,
+            participants=one * len(samples),
+            weights=weights,
+            uploaded=uploaded,
+            layer_sizes=self.releasing.layer_sizes,
+            layer_weights=by_layer,
+            noise_ratio=None,
+        )
+        return self.releasing.effective_factor(who)
 
     # ---------------------------------------------------------------- looking at it
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fl_core.base.streams import torch_generator
 from fl_core.privacy.mechanism import noise_std, noised_mean
+from fl_core.privacy.noise_model import LEAST_RATIO
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY, Witness, figures_of
-from fl_core.recipes.mechanism import LEAST_RATIO, layer_norms, layer_weights
+from fl_core.recipes.mechanism import layer_norms, layer_weights
 from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.personalization import ClientView, Start
 from fl_core.recipes.sparsification import Trained
@@ -155,16 +156,22 @@ class Round:
         if kept is not None:
             update = update * kept
         uploaded = _both(start.shared, kept)
+        present, ratio = cohort.present(), self._budget_ratio()
+        exact = self.recipe.mechanism.uses_risk and self.recipe.mechanism.exact_risk
+        samples = cohort.scatter(federation.tables.train_count[cohort.run, cohort.client].to(torch.float32))
+        uniform = self.recipe.aggregation.weights == "uniform"
         cohorts = Cohorts(
             updates=cohort.scatter(update),
-            present=cohort.present(),
+            present=present,
             participants=self._participants,
+            weights=None if uniform else self.recipe.aggregation.client_weights(samples, present),
             uploaded=self._noised_coordinates(start.shared, uploaded, kept is not None),
-            samples=cohort.scatter(federation.tables.train_count[cohort.run, cohort.client].to(torch.float32)),
             clip=self.knobs["clip_norm"],
+            layer_sizes=federation.releasing.layer_sizes,
             layer_weights=self._layer_weights(),
             noise_multiplier=self._charged(UPDATE),
-            budget_ratio=self._budget_ratio(),
+            clip_ratio=None if exact else ratio,
+            noise_ratio=ratio if exact else None,
         )
         released = federation.releasing(cohorts, self._update_noise)
         moved = federation.server + self.knobs["server_learning_rate"].unsqueeze(-1) * released.mean
@@ -173,7 +180,7 @@ class Round:
             figures |= self._telemetry(update, trained, released, finite)
         everything = update.new_ones(1, self.model.size)
         masks = [everything if mask is None else mask.view(-1, self.model.size) for mask in (uploaded, start.shared)]
-        sent = uplink_bytes(self.recipe, self.config.placement, *masks)
+        sent = uplink_bytes(self.recipe, federation.releasing.noise, *masks)
         figures["uplink_bytes"] = self._mean(sent.expand(len(update)))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))
@@ -190,13 +197,13 @@ class Round:
     def _noised_coordinates(self, shared: Tensor | None, uploaded: Tensor | None, sparse: bool) -> Tensor | None:
         """Which coordinates carry noise, in the shape of `Cohorts.uploaded`."""
         federation, sizes = self.federation, self.cohort.sizes
-        if sparse and not self.recipe.sparsification.noises_kept_only:
+        if sparse and not self.recipe.sparsification.is_public and not federation.releasing.noise.hidden_support:
             uploaded = shared  # a private choice: every coordinate that could have been uploaded is noised
         if uploaded is None:
             return None
         if uploaded.dim() == 1:
             return uploaded.expand(federation.runs, 1, -1)
-        if not self.recipe.mask_is_common:
+        if federation.releasing.noise.coordinates != "public":
             return self.cohort.scatter(uploaded)
         common = torch.zeros(federation.runs, self.model.size, device=self.device)
         common[self.cohort.run] = uploaded

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fl_core.privacy.noise_model import NoiseModel
 from fl_core.recipes.recipe import Recipe
 
 VALUE = 4.0
 """Bytes of a float32."""
 
 
-def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tensor) -> Tensor:
+def uplink_bytes(recipe: Recipe, noise: NoiseModel, uploaded: Tensor, shared: Tensor) -> Tensor:
     """Bytes of each client's upload, `[rows]` or `[1]`: its values, and what tells the server which they are.
 
     Where a client's noise covers coordinates that its private choice left out, all of them are sent. A mask that the
@@ -19,7 +20,7 @@ def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tenso
 
     Args:
         recipe: the method.
-        placement: who adds the noise.
+        noise: who adds which.
         uploaded: mask of what each client uploads `[rows, size]`, or `[1, size]` where all do alike.
         shared: mask of what it would upload without sparsification, likewise.
     """
@@ -31,7 +32,6 @@ def uplink_bytes(recipe: Recipe, placement: str, uploaded: Tensor, shared: Tenso
     sparsification = recipe.sparsification
     if sparsification.kind == "none" or sparsification.is_public:
         return values + told
-    noised_by_clients = recipe.private and (placement != "central" or recipe.mechanism.upload_noise)
-    if noised_by_clients and not sparsification.noises_kept_only:
+    if noise.fills_choices:
         return VALUE * shared.sum(-1) + told
     return values + told + values.clamp_max(size / 8)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import fl_core.privacy.noise_model
 import fl_core.run.release
 from fl_core.audit.audit import Audit, audit
 from fl_core.base.streams import torch_generator
@@ -22,20 +23,24 @@ ATTACKS = ("sensitivity", "noise", "canaries")
 
 def other_clip(patch: pytest.MonkeyPatch) -> None:
     """Noise for C = 1, whatever was applied."""
-    real = fl_core.run.release.noise_std
-    patch.setattr(fl_core.run.release, "noise_std", lambda who, clip, *rest: real(who, torch.ones_like(clip), *rest))
+    real = fl_core.privacy.noise_model.noise_std
+    patch.setattr(
+        fl_core.privacy.noise_model, "noise_std", lambda who, clip, *rest: real(who, torch.ones_like(clip), *rest)
+    )
 
 
 def variance_as_std(patch: pytest.MonkeyPatch) -> None:
     """√(σC) in the place of σC."""
-    real = fl_core.run.release.noise_std
-    patch.setattr(fl_core.run.release, "noise_std", lambda *arguments: real(*arguments).sqrt())
+    real = fl_core.privacy.noise_model.noise_std
+    patch.setattr(fl_core.privacy.noise_model, "noise_std", lambda *arguments: real(*arguments).sqrt())
 
 
 def divided_twice(patch: pytest.MonkeyPatch) -> None:
     """The noise of the mean, on the sum."""
-    real = fl_core.run.release.noise_std
-    patch.setattr(fl_core.run.release, "noise_std", lambda *arguments: real(*arguments) / arguments[-1].clamp_min(1))
+    real = fl_core.privacy.noise_model.noise_std
+    patch.setattr(
+        fl_core.privacy.noise_model, "noise_std", lambda *arguments: real(*arguments) / arguments[-1].clamp_min(1)
+    )
 
 
 def clip_by_layer(patch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,8 @@ def set_masks(federation: Federation, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     personal = (random.random((5, 2410)) < 0.6).astype(np.float32)
     federation.clients["personal"][0] = torch.from_numpy(personal)
-    federation.clients["log_odds"][0] = torch.from_numpy(random.normal(0, 1.5, (5, 2)).astype(np.float32))
+    if "log_odds" in federation.clients:
+        federation.clients["log_odds"][0] = torch.from_numpy(random.normal(0, 1.5, (5, 2)).astype(np.float32))
     return 1 - personal
 
 
@@ -180,6 +181,27 @@ def test_masked_noise_and_layer_weights_of_each_client_certify_less():
     federation.run_round(replace(plan(), settings={"layer_weights": np.array([[0.3, 0.1]])}))
     least = [shared[:, layer].sum(0)[shared[:, layer].sum(0) > 0].min() for layer in LAYERS]
     assert factor_of(federation) == pytest.approx(math.sqrt(2 / sum(5 / k for k in least)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("fedglp-adp", {"without": "adaptive-clipping"}),
+        ("dp-fedavg", {"set": "personalization=growing-mask,mask_from=uploads"}),
+    ],
+)
+def test_masks_of_the_uploads_mask_the_noise_whoever_asks_for_it(method, changes):
+    """Noise that k of m clients add to a coordinate certifies σ·√(k/m), also where nobody set upload_noise."""
+    told = []
+    for edit in ("", ",mechanism.upload_noise=true"):
+        made = {**changes, "set": (changes.get("set", "") + edit).strip(",")}
+        federation = still(Federation(published(method, **made)))
+        federation.run_round(plan())
+        shared = set_masks(federation, 1).sum(0)
+        report = federation.run_round(plan())
+        assert factor_of(federation) == pytest.approx(math.sqrt(shared[shared > 0].min() / 5), rel=1e-6)
+        told.append(report.figures["epsilon_of_updates"][0])
+    assert told[0] == told[1]
 
 
 def test_nobodys_cohort_is_noised_also_where_clients_weigh_layers_by_themselves(monkeypatch):

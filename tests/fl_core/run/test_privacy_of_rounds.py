@@ -430,7 +430,7 @@ def test_public_figures_are_functions_of_the_plan_and_the_release(method, placem
 
     monkeypatch.setattr("fl_core.run.release.clip_factors", clip_factors)
     monkeypatch.setattr("fl_core.run.release.scaled_sum", lambda updates, *_: released.repeat(len(updates), 1))
-    monkeypatch.setattr("fl_core.run.release.noise_std", lambda *arguments: torch.full((2,), 0.8))
+    monkeypatch.setattr("fl_core.privacy.noise_model.noise_std", lambda *arguments: torch.full((2,), 0.8))
     choose_cohorts(monkeypatch, *cohorts)
     federation = Federation(config(method, placement=placement, sampling_rate=0.4), runs=2)
     federation.start([0, 1], [RunSettings(seed=4), RunSettings(seed=4, partition="iid", learning_rate=3.0)])

@@ -85,3 +85,12 @@ def test_clients_of_a_cohort_are_averaged_over(monkeypatch):
     figures = federation.run_round(plan()).figures
     assert figures["uplink_bytes"][0] == pytest.approx(4 * (SIZE - np.mean([0, 1205, 241])) + SIZE / 8)
     assert figures["personal_share"][0] == pytest.approx(0.2, rel=1e-3)
+
+
+def test_published_clients_noise_what_their_choice_left_out_and_send_all_of_it():
+    """BLUR+LUS: in the paper each client adds its share of the noise, on every coordinate."""
+    assert bytes_of("blur-lus", guarantee="as-published") == 9640
+    assert bytes_of("blur-lus") == 4 * 1205 + SIZE / 8
+    steps = "sparsification=reparameterized,sparsification.mask_from=step"
+    assert bytes_of("dp-fedavg", set=steps, guarantee="as-published") == 4 * SIZE
+    assert bytes_of("dp-fedavg", set=f"{steps},upload_noise=true", guarantee="as-published") < 4 * 0.4 * SIZE

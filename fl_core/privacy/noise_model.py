@@ -1,0 +1,245 @@
+"""Which noise a method's released sums carry: who draws it, whose upload carries it, where, and how much.
+
+Release, charging, uplink, audit and reports ask this one object, so that none of them can count noise that another does
+not add.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fl_core.privacy.mechanism import noise_std
+
+DRAWERS = {
+    "nobody": "nothing is released, or nothing that is released is noised",
+    "server": "the server, on the sum",
+    "clients": "the clients, each on its own upload",
+}
+COORDINATES = {
+    "public": "those that everybody knows to be exchanged in this round",
+    "own": "of each upload those that it carries, by a mask of its own",
+}
+LEAST_RATIO = 0.1
+"""The least part of the round's budget that a client asks for: its noise grows tenfold at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributors:
+    """The clients of a round, as far as the noise of its sums depends on them.
+
+    Attributes:
+        clip: C `[runs]`.
+        noise_multiplier: σ `[runs]`.
+        present: places that a client takes `[runs, width]` (bool).
+        participants: clients per run `[runs]`.
+        weights: factor of each upload in the sum `[runs, width]`; None for 1.
+        uploaded: where noise may lie: mask of every upload `[runs, width, size]`, one for all of a run `[runs, 1,
+            size]`, or None for everywhere.
+        layer_sizes: coordinates of each block that is clipped by itself.
+        layer_weights: squared share of C of each block `[runs, width or 1, blocks]`; None for equal ones, whose noise
+            is that of one clip.
+        noise_ratio: part of σ⁻¹ that each upload's noise leaves `[runs, width]`; None for all of it.
+    """
+
+    clip: Tensor
+    noise_multiplier: Tensor
+    present: Tensor
+    participants: Tensor
+    weights: Tensor | None
+    uploaded: Tensor | None
+    layer_sizes: Sequence[int]
+    layer_weights: Tensor | None
+    noise_ratio: Tensor | None
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Standard deviations of independent Gaussian noise, as factors.
+
+    Attributes:
+        scale: of a sum or of each upload `[rows]` or `[rows, width]`.
+        spread: factor on it in every coordinate, with one dimension more; None for 1.
+        support: 1 where there is noise, likewise; None for everywhere.
+    """
+
+    scale: Tensor
+    spread: Tensor | None
+    support: Tensor | None
+
+    def of(self, draws: Tensor) -> Tensor:
+        """The noise that standard normal draws `[rows, (width,) size]` become."""
+        noise = self.scale.unsqueeze(-1) * draws
+        noise = noise if self.spread is None else noise * self.spread
+        return noise if self.support is None else noise * self.support
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """The Gaussian noise of a method's released sums.
+
+    Attributes:
+        placement: one of `PLACEMENTS`.
+        drawn_by: one of `DRAWERS`.
+        by_upload: whether every upload carries noise of its own that differs from the others'; otherwise the noise of
+            the sum is one draw, also where clients draw it: their shares are alike, and add up to the same.
+        coordinates: one of `COORDINATES`, where the noise lies.
+        hidden_support: whether clients choose during training where their uploads, and the noise in them, lie, so that
+            nobody can say before how many of them noise a coordinate.
+    """
+
+    placement: str
+    drawn_by: str
+    by_upload: bool
+    coordinates: str
+    hidden_support: bool = False
+
+    @property
+    def private(self) -> bool:
+        """Whether there is noise."""
+        return self.drawn_by != "nobody"
+
+    @property
+    def by_clients(self) -> bool:
+        """Whether clients draw the noise, so that it travels with their uploads."""
+        return self.drawn_by == "clients"
+
+    @property
+    def in_full(self) -> bool:
+        """Whether each upload carries std Cσ by itself; else all of a cohort's together do."""
+        return self.placement == "local"
+
+    @property
+    def fills_choices(self) -> bool:
+        """Whether clients send noise also where they have chosen, by their data, to send nothing."""
+        return self.by_clients and not self.hidden_support
+
+    def upload_factor(self, participants: float) -> float | None:
+        """Factor on σ for an adversary who sees single uploads of a cohort of this size; None if those have no noise.
+
+        Such an adversary sees who takes part as well: its ε has no amplification by sampling.
+        """
+        if not self.by_clients:
+            return None
+        return 1.0 if self.in_full else 1 / math.sqrt(max(1.0, participants))
+
+    # ---------------------------------------------------------------- how much there is
+
+    def of_sum(self, who: Contributors) -> Amount:
+        """The noise of the sums as one draw `[runs, size]`; an empty cohort's is that of one client, in full."""
+        std = noise_std(self.placement, who.clip, who.noise_multiplier, who.participants)
+        if who.weights is not None:
+            mean_square = who.weights.square().sum(-1) / who.participants.clamp_min(1)
+            std = torch.where(who.participants > 0, std * mean_square.sqrt(), std)
+        return Amount(std, self._spread_of_sum(who), self._public_support(who))
+
+    def of_uploads(self, who: Contributors) -> Amount:
+        """The noise of every upload, before its weight `[runs, width, size]`."""
+        multiplier = who.noise_multiplier.unsqueeze(-1).expand(who.present.shape)
+        if who.noise_ratio is not None:
+            multiplier = multiplier / who.noise_ratio.clamp(LEAST_RATIO, 1.0)
+        std = who.clip.unsqueeze(-1) * multiplier * who.present
+        if not self.in_full:
+            std = std / who.participants.clamp_min(1).sqrt().unsqueeze(-1)
+        return Amount(std, _spread(who), who.uploaded)
+
+    def std(self, who: Contributors, size: int) -> Tensor:
+        """Standard deviation of the noise in every coordinate of the released sums `[runs, size]`."""
+        ones = torch.ones(len(who.clip), size, device=who.clip.device)
+        if not self.private:
+            return torch.zeros_like(ones)
+        whole = self.of_sum(who).of(ones)
+        if not self.by_upload:
+            return whole
+        each = self.of_uploads(who).of(ones.unsqueeze(1))
+        each = each if who.weights is None else each * who.weights.unsqueeze(-1)
+        return torch.where((who.participants > 0).unsqueeze(-1), each.square().sum(1).sqrt(), whole)
+
+    def expected_norm(self, who: Contributors, size: int, cohort: float) -> Tensor:
+        """Norm that the noise of the sums should have, without a word on who took part `[runs]`.
+
+        Args:
+            who: the clients, of whom only what is public is read.
+            size: coordinates.
+            cohort: expected number of clients.
+        """
+        std = noise_std(self.placement, who.clip, who.noise_multiplier, torch.full_like(who.participants, cohort))
+        squares = torch.ones(1, size, device=std.device)
+        if who.layer_weights is not None and who.layer_weights.shape[1] == 1:
+            squares = _by_coordinate(who.layer_weights, who.layer_sizes).squeeze(1).square()
+        support = self._public_support(who)
+        squares = squares if support is None else squares * support
+        return std * squares.sum(-1).sqrt()
+
+    # ---------------------------------------------------------------- what it hides
+
+    def effective_factor(self, who: Contributors) -> float:
+        """The part of σ that the noise of one run's sum certifies for its least protected client.
+
+        That client moves the sum by at most C√w_l in block l, times its weight. With weights and the noise of all it is
+        σ·√(Σw²)/(√m·max w); where only k of m clients noise a coordinate σ·√(k/m). Whoever asks for more noise is
+        counted as if with the usual one.
+
+        Args:
+            who: the clients of one run, with C = σ = 1.
+        """
+        if self.in_full or not self.private or not bool(who.present.any()):
+            return 1.0  # in full, every upload has noise enough of its own
+        return 1 / math.sqrt(float(self._precisions(who).max()))
+
+    def _precisions(self, who: Contributors) -> Tensor:
+        """Squared distance by which each client moves the sum, in units of the noise and of 1/σ² `[clients]`."""
+        (there,) = who.present
+        clients, blocks = int(there.sum()), len(who.layer_sizes)
+        weights = who.present.to(torch.float32) if who.weights is None else who.weights
+        squares = weights[0, there].square()
+        if self.by_upload and self.hidden_support:
+            return torch.full_like(squares, clients)  # some coordinate may be noised by a single client
+        shares = torch.full((clients, blocks), 1 / blocks, device=squares.device)
+        if who.layer_weights is not None:
+            shares = who.layer_weights[0].expand(len(there), -1)[there]
+        precisions, start = torch.zeros_like(squares), 0
+        for index, size in enumerate(who.layer_sizes):
+            noise = squares * blocks * shares[:, index] / clients  # what each client adds to the variance
+            variances = noise.sum().unsqueeze(0)
+            if who.uploaded is not None and self.by_upload:
+                block = who.uploaded[0, :, start : start + size].expand(len(there), -1)[there]
+                variances = (noise @ block)[block.sum(0) > 0]
+            if len(variances):
+                precisions += squares * shares[:, index] / variances.min()
+            start += size
+        return precisions
+
+    # ---------------------------------------------------------------- factors
+
+    def _public_support(self, who: Contributors) -> Tensor | None:
+        """Coordinates that the noise of the sum is restricted to `[runs, size]`; None for no restriction."""
+        if who.uploaded is None or self.coordinates != "public":
+            return None
+        return who.uploaded.squeeze(1)
+
+    def _spread_of_sum(self, who: Contributors) -> Tensor | None:
+        """√L·√w_l of every coordinate `[runs, size]`; of clients that differ, what they add up to between them."""
+        spread = _spread(who)
+        if spread is None or spread.shape[1] == 1:
+            return None if spread is None else spread.squeeze(1)
+        squares = spread.square() * who.present.unsqueeze(-1)
+        counts = who.participants
+        if who.weights is not None:
+            squares, counts = squares * who.weights.square().unsqueeze(-1), who.weights.square().sum(-1)
+        mean = squares.sum(1) / torch.where(counts > 0, counts, 1.0).unsqueeze(-1)
+        return torch.where((counts > 0).unsqueeze(-1), mean, 1.0).sqrt()  # noise also where nobody is
+
+
+def _spread(who: Contributors) -> Tensor | None:
+    """Factor on Cσ in every coordinate `[runs, width or 1, size]`: √L·√w_l of its block; None where it is 1."""
+    return None if who.layer_weights is None else _by_coordinate(who.layer_weights, who.layer_sizes)
+
+
+def _by_coordinate(weights: Tensor, sizes: Sequence[int]) -> Tensor:
+    factors = (len(sizes) * weights).sqrt()
+    return factors.repeat_interleave(torch.tensor(list(sizes), device=factors.device), dim=-1)
