@@ -137,9 +137,9 @@ class _Attack:
     def score(self, cohort: Cohort, cohorts: Cohorts, released: Released) -> None:
         """Add a round to every canary's score."""
         federation = self._federation
-        self._by_upload = released.uploads is not None and federation.releasing.noise.in_full
+        self._by_upload = released.uploads is not None and federation.noise.in_full
         precision = cohorts.noise_multiplier.to(torch.float64) ** -2
-        if federation.releasing.noise.in_full and not self._by_upload:
+        if federation.noise.in_full and not self._by_upload:
             precision = precision / cohorts.participants.clamp_min(1)
         self._precision += precision
         std, claimed = claimed_std(federation, cohorts), claimed_contributions(federation, cohorts)

@@ -22,7 +22,7 @@ from fl_core.run.release import Cohorts
 def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
     """Std that the noise is claimed to have in the sum `[runs, size]`."""
     std = (cohorts.clip * cohorts.noise_multiplier).unsqueeze(-1)
-    if federation.releasing.noise.in_full:
+    if federation.noise.in_full:
         std = std * cohorts.participants.clamp_min(1).sqrt().unsqueeze(-1)
     squares = _layer_factors(federation, cohorts).square()
     if squares.shape[1] > 1:  # clients with layer weights of their own: their noise adds up

@@ -89,6 +89,10 @@ class Mechanism(Part):
         """Whether updates are clipped and noised at all."""
         return self.clip != "none"
 
+    def blocks(self, model: Model) -> tuple[slice, ...]:
+        """The stretches of the update that are clipped by themselves; together they cover it."""
+        return tuple(span.slice for span in model.layers) if self.clip == "layers" else (slice(0, model.size),)
+
     @property
     def uses_risk(self) -> bool:
         """Whether clients' risks are measured."""

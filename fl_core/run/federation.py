@@ -53,6 +53,8 @@ class Federation:
         last_release: the sums that were released last `[runs, size]`.
         tables: the clients' index tables.
         images: the training images.
+        noise: which noise there is.
+        layer_sizes: coordinates of each block of the update that is clipped by itself.
         releasing: clip, noise and aggregation.
     """
 
@@ -72,6 +74,8 @@ class Federation:
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
         self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
+        self.noise = config.noise()
+        self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.blocks(self.model)]
         self.releasing = Releasing(config, self.recipe, self.model)
         self.recipe.sparsification.check(self.model)
         self.runs = runs
@@ -376,7 +380,7 @@ class Federation:
             participants=one * len(samples),
             weights=weights,
             uploaded=uploaded,
-            layer_sizes=self.releasing.layer_sizes,
+            layer_sizes=self.layer_sizes,
             layer_weights=by_layer,
             noise_ratio=None,
         )

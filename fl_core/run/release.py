@@ -61,15 +61,9 @@ class Releasing:
     def __init__(self, config: FederationConfig, recipe: Recipe, model: Model):
         """Settle what does not change from round to round."""
         self._config, self._recipe, self._model = config, recipe, model
-        self.noise = config.noise()
-        by_layer = recipe.mechanism.clip == "layers"
-        self._blocks = tuple(span.slice for span in model.layers) if by_layer else (slice(0, model.size),)
+        self._noise = config.noise()
+        self._blocks = recipe.mechanism.blocks(model)
         self._clamp_size = clamp_size(recipe.mechanism.clamp_count, config.cohort)
-
-    @property
-    def layer_sizes(self) -> tuple[int, ...]:
-        """Coordinates of each block that is clipped by itself."""
-        return tuple(block.stop - block.start for block in self._blocks)
 
     def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
         """Release the round's updates."""
@@ -78,16 +72,16 @@ class Releasing:
         clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
         exact = scaled_sum(updates, clipped, weights, self._blocks)
         uploads = None
-        if not self.noise.private:
+        if not self._noise.private:
             total = exact
-        elif self.noise.by_upload:
-            uploads = scaled_uploads(updates, clipped, self._blocks) + self.noise.of_uploads(cohorts).of(draw(True))
+        elif self._noise.by_upload:
+            uploads = scaled_uploads(updates, clipped, self._blocks) + self._noise.of_uploads(cohorts).of(draw(True))
             total = (uploads if weights is None else uploads * weights.unsqueeze(-1)).sum(1)
             total = self._with_empty_cohorts(total, cohorts, draw)
         else:
-            total = exact + self.noise.of_sum(cohorts).of(draw(False))
+            total = exact + self._noise.of_sum(cohorts).of(draw(False))
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
-        expected = self.noise.expected_norm(cohorts, self._model.size, config.cohort)
+        expected = self._noise.expected_norm(cohorts, self._model.size, config.cohort)
         return Released(total, exact, uploads, clipped, mean, expected)
 
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
@@ -95,7 +89,7 @@ class Releasing:
         empty = cohorts.participants == 0
         if not bool(empty.any()):
             return total
-        return torch.where(empty.unsqueeze(-1), self.noise.of_sum(cohorts).of(draw(False)), total)
+        return torch.where(empty.unsqueeze(-1), self._noise.of_sum(cohorts).of(draw(False)), total)
 
     # ---------------------------------------------------------------- clip
 
@@ -131,7 +125,7 @@ class Releasing:
 
         A clip per coordinate lets updates through that are longer than C.
         """
-        factor = self.noise.effective_factor(who)
+        factor = self._noise.effective_factor(who)
         if self._recipe.mechanism.clip == "coordinates":
             factor *= math.sqrt(self._clamp_size / self._model.size)
         return factor

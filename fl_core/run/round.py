@@ -167,7 +167,7 @@ class Round:
             weights=None if uniform else self.recipe.aggregation.client_weights(samples, present),
             uploaded=self._noised_coordinates(start.shared, uploaded, kept is not None),
             clip=self.knobs["clip_norm"],
-            layer_sizes=federation.releasing.layer_sizes,
+            layer_sizes=federation.layer_sizes,
             layer_weights=self._layer_weights(),
             noise_multiplier=self._charged(UPDATE),
             clip_ratio=None if exact else ratio,
@@ -180,7 +180,7 @@ class Round:
             figures |= self._telemetry(update, trained, released, finite)
         everything = update.new_ones(1, self.model.size)
         masks = [everything if mask is None else mask.view(-1, self.model.size) for mask in (uploaded, start.shared)]
-        sent = uplink_bytes(self.recipe, federation.releasing.noise, *masks)
+        sent = uplink_bytes(self.recipe, federation.noise, *masks)
         figures["uplink_bytes"] = self._mean(sent.expand(len(update)))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))
@@ -197,13 +197,13 @@ class Round:
     def _noised_coordinates(self, shared: Tensor | None, uploaded: Tensor | None, sparse: bool) -> Tensor | None:
         """Which coordinates carry noise, in the shape of `Cohorts.uploaded`."""
         federation, sizes = self.federation, self.cohort.sizes
-        if sparse and not self.recipe.sparsification.is_public and not federation.releasing.noise.hidden_support:
+        if sparse and not self.recipe.sparsification.is_public and not federation.noise.hidden_support:
             uploaded = shared  # a private choice: every coordinate that could have been uploaded is noised
         if uploaded is None:
             return None
         if uploaded.dim() == 1:
             return uploaded.expand(federation.runs, 1, -1)
-        if federation.releasing.noise.coordinates != "public":
+        if federation.noise.coordinates != "public":
             return self.cohort.scatter(uploaded)
         common = torch.zeros(federation.runs, self.model.size, device=self.device)
         common[self.cohort.run] = uploaded

@@ -107,7 +107,6 @@ def measured(made: FederationConfig, draws: int) -> Measured:
         return releasing(cohorts, draw)
 
     federation.releasing = spy
-    spy.noise, spy.layer_sizes = releasing.noise, releasing.layer_sizes
     spy.effective_factor = releasing.effective_factor
     federation.run_round(plan())
     figures = federation.run_round(plan()).figures
@@ -137,7 +136,7 @@ def measured(made: FederationConfig, draws: int) -> Measured:
 
 def check_amount(found: Measured) -> None:
     """Mean squares follow χ² of the told variance in every coordinate; coordinates do not vary together."""
-    told = found.federation.releasing.noise.std(found.cohorts, found.noise.shape[1])[0].to(torch.float64)
+    told = found.federation.noise.std(found.cohorts, found.noise.shape[1])[0].to(torch.float64)
     silent = told == 0
     rounding = float(found.exact.abs().max()) * 1e-6
     assert float(found.noise[:, silent].abs().max() if silent.any() else 0.0) <= rounding
@@ -154,7 +153,7 @@ def check_amount(found: Measured) -> None:
 def check_certificate(found: Measured) -> None:
     """No client stands out of the measured noise by more than the ledger has counted, and hardly anybody by less."""
     cohorts, config = found.cohorts, found.federation.config
-    noise = found.federation.releasing.noise
+    noise = found.federation.noise
     if found.factor is None or noise.in_full or found.federation.recipe.mechanism.clip == "coordinates":
         return
     scale = float((cohorts.clip * cohorts.noise_multiplier)[0])
@@ -192,7 +191,7 @@ def check_certificate(found: Measured) -> None:
 def check_bytes(found: Measured) -> None:
     """Four bytes for each number that a client sends, and what tells the server where it belongs."""
     federation, cohorts = found.federation, found.cohorts
-    noise, size = federation.releasing.noise, found.noise.shape[1]
+    noise, size = federation.noise, found.noise.shape[1]
     values = cohorts.updates[0] != 0
     sent = values
     if noise.by_clients and found.uploads is not None:
