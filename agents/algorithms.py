@@ -256,18 +256,6 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
-def defaults_by_algorithm(option: str) -> str:
-    """Which algorithms have an option, with its default, in words: `ppo, a2c: tanh; sac, td3: relu`."""
-    by_default: dict[str, list[str]] = {}
-    for name, one in ALGORITHMS.items():
-        if option in one.options:
-            by_default.setdefault(default_text(one.options[option]), []).append(name)
-    whole = [
-        f"{', '.join(names) if len(names) < len(ALGORITHMS) else 'all'}: {text}" for text, names in by_default.items()
-    ]
-    return "; ".join(whole)
-
-
 def default_text(value: Any) -> str:
     """A default of an option in words."""
     if value is None:

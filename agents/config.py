@@ -1,17 +1,18 @@
-"""What a training is asked to do; each field's docstring is its help on the command line."""
+"""Settings of a training; each field's docstring, or its line in `agents.options`, is its help on the command line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import torch
 import tyro
 
-from agents.algorithms import ACTIVATIONS, ALGORITHMS
+from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
+from agents.options import OPTIONS, option
 from fl_core.base.errors import InputError, require, require_count, require_name, require_positive
 
 PARALLELS = ("auto", "rows", "processes")
@@ -46,44 +47,24 @@ class TrainingConfig:
     """Step size of the optimizer at the beginning; it falls linearly to 0."""
     gamma: float = 1.0
     """Discount of later rewards, in (0, 1]; 1 because a run's accuracy is paid at its end."""
-    network: tuple[int, ...] | None = None
-    """Widths of the hidden layers (any algorithm: 32 32)."""
-    activation: str | None = None
-    """Their activation, tanh or relu (ppo, recurrent-ppo: tanh; sac, td3, tqc: relu)."""
-    lstm_size: int | None = None
-    """Width of the memory (recurrent-ppo: 32)."""
-    log_std_init: float | None = None
-    """Natural logarithm of the exploration's standard deviation at the beginning; actions span [-1, 1] (ppo,
-    recurrent-ppo: -1.5)."""
-    n_epochs: int | None = None
-    """Passes over the collected decisions in each update (ppo, recurrent-ppo: 10)."""
-    minibatches: int | None = None
-    """Parts that the collected decisions are split into in each pass (ppo, recurrent-ppo: 1)."""
-    gae_lambda: float | None = None
-    """Trade-off between bias and variance of the advantages, in [0, 1] (ppo, recurrent-ppo: 0.95)."""
-    clip_range: float | None = None
-    """How far an update may move the probability of an action (ppo, recurrent-ppo: 0.2)."""
-    target_kl: float | None = None
-    """An update stops early where the policy has moved further than this Kullback-Leibler divergence (ppo,
-    recurrent-ppo: 0.03)."""
-    ent_coef: float | None = None
-    """Weight of the entropy (ppo, recurrent-ppo: 0; sac, tqc: learned unless given)."""
-    vf_coef: float | None = None
-    """Weight of the value function in the loss (ppo, recurrent-ppo: 0.5)."""
-    max_grad_norm: float | None = None
-    """Largest norm of a gradient (ppo, recurrent-ppo: 0.5)."""
-    exploration_noise: float | None = None
-    """Standard deviation of the noise on actions; they span [-1, 1] (td3: 0.2)."""
-    learning_starts: int | None = None
-    """Decisions taken at random before anything is learned (sac, td3, tqc: 64)."""
-    replay_size: int | None = None
-    """Decisions that are remembered (sac, td3, tqc: 100000)."""
-    replay_batch: int | None = None
-    """Remembered decisions that a gradient step looks at (sac, td3, tqc: 128)."""
-    replay_ratio: float | None = None
-    """Gradient steps per decision (sac, td3, tqc: 1)."""
-    polyak: float | None = None
-    """Share by which a gradient step moves the target networks, in (0, 1] (sac, td3, tqc: 0.005)."""
+    network: Annotated[tuple[int, ...] | None, option("network")] = None
+    activation: Annotated[str | None, option("activation")] = None
+    lstm_size: Annotated[int | None, option("lstm_size")] = None
+    log_std_init: Annotated[float | None, option("log_std_init")] = None
+    n_epochs: Annotated[int | None, option("n_epochs")] = None
+    minibatches: Annotated[int | None, option("minibatches")] = None
+    gae_lambda: Annotated[float | None, option("gae_lambda")] = None
+    clip_range: Annotated[float | None, option("clip_range")] = None
+    target_kl: Annotated[float | None, option("target_kl")] = None
+    ent_coef: Annotated[float | None, option("ent_coef")] = None
+    vf_coef: Annotated[float | None, option("vf_coef")] = None
+    max_grad_norm: Annotated[float | None, option("max_grad_norm")] = None
+    exploration_noise: Annotated[float | None, option("exploration_noise")] = None
+    learning_starts: Annotated[int | None, option("learning_starts")] = None
+    replay_size: Annotated[int | None, option("replay_size")] = None
+    replay_batch: Annotated[int | None, option("replay_batch")] = None
+    replay_ratio: Annotated[float | None, option("replay_ratio")] = None
+    polyak: Annotated[float | None, option("polyak")] = None
     validation_instances: int = 16
     """Held-out instances by which the best policy is chosen."""
     validation_every: int = 5
@@ -124,7 +105,7 @@ class TrainingConfig:
             if name not in own:
                 who = ", ".join(algo for algo, one in ALGORITHMS.items() if name in one.options)
                 raise InputError(f"{name} is {value}, but algo '{self.algo}' has no such option; it belongs to {who}.")
-            _CHECKS[name](name, value)
+            OPTIONS[name].check(name, value)
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -144,54 +125,5 @@ class TrainingConfig:
 
 
 def option_names() -> list[str]:
-    """The options that not every algorithm need have."""
+    """Names of the options that only some algorithms have."""
     return [field.name for field in fields(TrainingConfig) if field.default is None]
-
-
-# ---------------------------------------------------------------- what values options may take
-
-
-def _between(low: float, high: float) -> Callable[[str, Any], None]:
-    def check(name: str, value: Any) -> None:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-        require(fits, f"{name} is {value!r}, but it must lie in [{low:g}, {high:g}].")
-
-    return check
-
-
-def _at_least_zero(name: str, value: Any) -> None:
-    require(0 <= value < math.inf, f"{name} is {value}, but it must be a finite number of at least 0.")
-
-
-def _whole_from_zero(name: str, value: Any) -> None:
-    require_count(name, value, least=0)
-
-
-def _share(name: str, value: Any) -> None:
-    require_positive(name, value)
-    require(value <= 1, f"{name} is {value}, but it must lie in (0, 1].")
-
-
-def _widths(name: str, value: Any) -> None:
-    require(len(value) > 0, f"{name} is empty, but it needs at least one hidden layer.")
-    for width in value:
-        require_count(f"A width in {name}", width)
-
-
-def _activation(name: str, value: Any) -> None:
-    require_name(name, value, ACTIVATIONS)
-
-
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "network": _widths,
-    "activation": _activation,
-    "log_std_init": _between(-10, 2),
-    "gae_lambda": _between(0, 1),
-    "ent_coef": _at_least_zero,
-    "vf_coef": _at_least_zero,
-    "exploration_noise": _at_least_zero,
-    "learning_starts": _whole_from_zero,
-    "polyak": _share,
-    **dict.fromkeys(("clip_range", "target_kl", "max_grad_norm", "replay_ratio"), require_positive),
-    **dict.fromkeys(("lstm_size", "n_epochs", "minibatches", "replay_size", "replay_batch"), require_count),
-}

@@ -34,6 +34,7 @@ from agents.weights import Tensors
 from envs import make_core
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
+from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
 
 CONTROLLER = "controller"
@@ -255,6 +256,7 @@ class Trainer:
         state, config = self.progress, self.config
         return {
             "seed": config.seed,
+            "code": code_version(),
             "config": self._about()["config"],
             "updates": state.update,
             "decisions": state.decisions,

@@ -22,7 +22,7 @@ USAGE_ERROR = 2
 COMMANDS = {
     "demo": "train a clipping controller on real digits and compare it, in minutes",
     "run": "one federated run under one controller",
-    "train": "train a controller: ppo, sac, td3, recurrent-ppo or tqc",
+    "train": "train a controller with one of the learning algorithms (`dpilot list algorithms`)",
     "compare": "controllers on held-out instances at the same epsilon",
     "ledger": "the privacy of a run: what was released, what it cost, and which epsilon holds",
     "audit": "attacks on the real rounds of a method, against what it claims",

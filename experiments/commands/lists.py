@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from agents.algorithms import ALGORITHMS
+from agents.algorithms import ALGORITHMS, default_text
 from agents.curricula import CURRICULA
 from agents.online import KNOBS, NAME
 from envs.context import context_features
@@ -105,15 +105,9 @@ def _controllers() -> Rows:
 def _algorithms() -> Rows:
     yield ("algorithm", "what it is", "its options", "here?")
     for name, one in ALGORITHMS.items():
-        usual = (f"{option.replace('_', '-')} {_default(value)}" for option, value in one.options.items())
+        usual = (f"{option.replace('_', '-')} {default_text(value)}" for option, value in one.options.items())
         here = find_spec(one.place.partition(":")[0]) is not None
         yield (name, one.summary, ", ".join(usual), "yes" if here else "no: install the extra zoo")
-
-
-def _default(value: Any) -> str:
-    if value is None:
-        return "learned"
-    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
 
 
 def _curricula() -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +65,27 @@ def _named(value: Any) -> str:
     return "none" if value in ("", None) else str(value)
 
 
+_OWN = ("seed", "executor", "parallel", "device", "memory_limit_mib", "data_root", "checkpoint_every")
+"""What trainings of one controller may differ in: their seed, and where they ran."""
+
+
 def _differences(one: LearnedController, first: LearnedController) -> list[tuple[str, Any, Any]]:
-    """What two trainings differ in beside their seeds and what came of them."""
-    pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (
-        (one.blueprint.settings, first.blueprint.settings),
-        (one.blueprint.arguments, first.blueprint.arguments),
-        ({"episodes": one.blueprint.training.get("episodes")}, {"episodes": first.blueprint.training.get("episodes")}),
-    )
+    """Settings that two trainings differ in beside their seeds: name, value of the one, value of the first."""
+    mine, theirs = (_settings_of(each) for each in (one, first))
     return [
         (name, mine.get(name), theirs.get(name))
-        for mine, theirs in pairs
         for name in {**mine, **theirs}
-        if mine.get(name) != theirs.get(name) and name not in ("executor", "device", "memory_limit_mib", "data_root")
+        if mine.get(name) != theirs.get(name) and name not in _OWN
     ]
+
+
+def _settings_of(trained: LearnedController) -> dict[str, Any]:
+    """Environment, learning options, length and code of a training."""
+    about = trained.blueprint.training
+    kept = {name: about.get(name) for name in ("episodes", "code")}
+    # The learning rate of the federation has the same name as that of the agent.
+    agent = {f"agent {name}": value for name, value in about.get("config", {}).items() if name not in _OWN}
+    return {**agent, **trained.blueprint.arguments, **trained.blueprint.settings, **kept}
 
 
 def training_names(trained: Sequence[LearnedController]) -> tuple[str, ...]:

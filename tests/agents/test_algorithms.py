@@ -12,9 +12,10 @@ import torch
 from stable_baselines3 import DDPG, TD3
 
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
-from agents.algorithms import ALGORITHMS, POLICY_OPTIONS, defaults_by_algorithm
+from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
 from agents.checkpoint import load_checkpoint
 from agents.config import option_names
+from agents.options import OPTIONS, defaults_by_algorithm
 from envs import DPilotVecEnv
 from experiments.contenders.instances import deal
 from experiments.contenders.play import Contender, play
@@ -127,7 +128,7 @@ def test_a_memory_plays_batches_of_any_size(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_option_belongs_to_an_algorithm_and_is_checked() -> None:
     known = {name for one in ALGORITHMS.values() for name in one.options}
-    assert known == set(option_names())
+    assert known == set(option_names()) == set(OPTIONS)
     for name, algorithm in ALGORITHMS.items():
         if find_spec(algorithm.place.partition(":")[0]) is None:
             continue  # of the extra zoo

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {"task": "digits", "clients": 10, "rounds": 3, "local
 OPTIONS = [part for name, value in SETTINGS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def save(folder: Path, seed: int, **changes: Any) -> Path:
+def save(folder: Path, seed: int, training: dict[str, Any] | None = None, **changes: Any) -> Path:
     """An untrained PPO controller that says it was trained with a seed; its bias tells it from others."""
     settings = {**SETTINGS, "knobs": "clip_norm", "signals": "public", "decision_rounds": 1, **changes}
     core = make_core(1, **settings)
@@ -38,7 +38,13 @@ def save(folder: Path, seed: int, **changes: Any) -> Path:
         feature_bound=FEATURE_BOUND,
         knobs=knob_records(core),
         settings=settings,
-        training={"seed": seed, "episodes": 8, "cost": {"rollouts": 24}, "validation_instances": [1]},
+        training={
+            "seed": seed,
+            "episodes": 8,
+            "cost": {"rollouts": 24},
+            "validation_instances": [1],
+            **(training or {}),
+        },
     )
     weights = blueprint.make_policy().state_dict()
     weights["action_net.bias"] = weights["action_net.bias"] * 0 + 0.3 * seed
@@ -54,6 +60,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(folder / "drawn", 7, generator="epsilon=3..12")
     save(folder / "again", 1)
     save(folder / "other", 7, local_steps=2)
+    config = {"seed": 7, "learning_rate": 1e-3, "parallel": "rows"}
+    save(folder / "config-7", 7, {"config": config, "code": "a"})
+    save(folder / "config-8", 8, {"config": config | {"seed": 8, "parallel": "processes"}, "code": "a"})
+    save(folder / "slow", 9, {"config": config | {"seed": 9, "learning_rate": 1e-4}, "code": "a"})
+    save(folder / "edited", 9, {"config": config | {"seed": 9}, "code": "b"})
     return folder
 
 
@@ -66,6 +77,7 @@ def test_folders_are_listed_or_named_by_a_pattern(trained: Path) -> None:
     assert contender.label == "PPO (3 seeds)"
     assert contender.training_rounds == 72
     assert contender.tuned_on.startswith("3 trainings: 8 episodes")
+    assert len(load_trainings(f"ppo:{trained}/config-7,{trained}/config-8")) == 2
 
 
 @pytest.mark.parametrize(
@@ -77,6 +89,8 @@ def test_folders_are_listed_or_named_by_a_pattern(trained: Path) -> None:
         ("ppo:{0}/ppo-1,{0}/ppo-1", "ppo-1' twice"),
         ("ppo:{0}/ppo-1,{0}/ppo-*", "ppo-1' twice"),
         ("ppo:{0}/ppo-1,{0}/again", "two trainings with seed 1"),
+        ("ppo:{0}/config-7,{0}/slow", "was trained with agent learning_rate 0.0001, the first with 0.001"),
+        ("ppo:{0}/config-7,{0}/edited", "was trained with code b, the first with a"),
         ("ppo:{0}/ppo-1,{0}/other", "was trained with local_steps 2, the first with 1"),
         ("ppo:{0}/ppo-1,{0}/drawn", "was trained with generator epsilon=3..12, the first with none"),
         ("sac:{0}/ppo-1", "was trained with ppo"),
