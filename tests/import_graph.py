@@ -97,7 +97,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def arrows(imports: Iterable[Import], inside: str, rooms: bool = False) -> dict[str, set[str]]:
-    """Who imports whom inside one package: its modules, or (`rooms`) its folders and the modules at its root.
+    """List the imports inside one package, between its modules or (`rooms`) its folders and the modules at its root.
 
     A package's own front door is left out: it stands for the package to the outside, and has no floor inside it.
     """

@@ -17,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 RESULT_PACKAGES = ("fl_core", "envs", "policies", "agents")
-"""Packages whose code can change what a run or a training comes to."""
+"""Packages whose code can change the result of a run or a training."""
 
 
 @lru_cache(maxsize=16)
 def code_version(*modules: str) -> str:
-    """Twelve hexadecimal digits that stand for the source of `RESULT_PACKAGES`.
+    """Digest the source of `RESULT_PACKAGES` to twelve hexadecimal digits.
 
     Args:
         *modules: names of further packages or modules whose source is part of it.
@@ -35,7 +35,7 @@ def code_version(*modules: str) -> str:
 
 
 def program_text(source: bytes | str) -> str:
-    """The syntax tree of a module as text, without docstrings; equal for sources that do the same by the same words."""
+    """Dump the syntax tree of a module without docstrings; equal for sources with the same statements."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -50,7 +50,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _sources(name: str) -> list[tuple[str, Path]]:
-    """The source files of a package or module, each after its place in it, in an order that is the same everywhere."""
+    """List the source files of a package or module by their place in it, in an order that is the same everywhere."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"there is no source of '{name}'")

@@ -19,7 +19,7 @@ def dpilot_version() -> str:
 
 
 def digest_of(record: Mapping[str, Any]) -> str:
-    """Digest of a record's values, whatever the file's layout; its own entry of that name is left out.
+    """Digest a record's values, whatever the file's layout; its own entry of that name is left out.
 
     Raises:
         ValueError: it holds a number that is not finite.
@@ -28,7 +28,7 @@ def digest_of(record: Mapping[str, Any]) -> str:
 
 
 def sealed(record: Mapping[str, Any], file_format: int) -> dict[str, Any]:
-    """The record with its format, the version that wrote it, and a digest over all of it."""
+    """Add to a record its format, the version that wrote it, and a digest over all of it."""
     whole = {"format": file_format, "dpilot": dpilot_version(), **record}
     return whole | {DIGEST: digest_of(whole)}
 

@@ -1,6 +1,6 @@
-"""From what a user writes to typed values: text of a command line, entries of a file, keyword arguments.
+"""Readers of what a user writes, as typed values: text of a command line, entries of a file, keyword arguments.
 
-Everything that reads a value uses these functions, so that the same mistake gets the same sentence everywhere: which
+Everything that reads a value uses these functions, so that the same mistake gets the same sentence everywhere: the
 field, the value it had, and what is allowed.
 """
 
@@ -28,7 +28,7 @@ def read_value(field: str, value: Any, kind: type, finite: bool = False) -> Any:
         field: name for the error message, if need be with where it stands ("vary: epsilon").
         value: text, or a value that has a type already; whole numbers pass as floats, nothing else changes its type.
         kind: `str`, `int`, `float` or `bool`.
-        finite: whether infinite numbers are refused, too.
+        finite: True to refuse infinite numbers too.
 
     Raises:
         InputError: the value is of another type, or NaN.
@@ -43,7 +43,7 @@ def read_value(field: str, value: Any, kind: type, finite: bool = False) -> Any:
 
 
 def _converted(value: Any, kind: type) -> Any:
-    """The value as that type; None where it is of another."""
+    """Convert a value to a type; None where it is of another."""
     if isinstance(value, bool):
         return value if kind is bool else None
     if kind is str:
@@ -64,7 +64,7 @@ def read_assignment(field: str, text: Any, form: str = "NAME=VALUE") -> tuple[st
     Args:
         field: name for the error message.
         text: as typed.
-        form: how it must read.
+        form: the expected form, for the error message.
 
     Raises:
         InputError: it is no text, or one of the two is missing.
@@ -91,6 +91,6 @@ def read_list(field: str, text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def field_kinds(record: type) -> Mapping[str, type]:
-    """The type of each field of a dataclass whose fields are texts, numbers or truth values; `X | None` counts as X."""
+    """Map each field of a dataclass of texts, numbers and truth values to its type; `X | None` counts as X."""
     kinds = {kind.__name__: kind for kind in _NOUNS}
     return {one.name: kinds[str(one.type).removesuffix(" | None")] for one in fields(record)}

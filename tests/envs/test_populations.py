@@ -1,4 +1,4 @@
-"""Who trains meets proxies, who tests meets targets, and nobody meets targets without having asked for them."""
+"""Trainings meet proxies, tests meet targets, and nobody meets targets without having asked for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.envs.conftest import TINY
 
 
 def _population(core: EnvCore) -> str:
-    """Whose images the federation holds, by the images themselves."""
+    """Name the population whose images the federation holds, by the images themselves."""
     for name in ("all", "proxy", "target"):
         if torch.equal(core.federation._dataset.train_images, load_dataset("digits", population=name).train_images):
             return name

@@ -1,4 +1,4 @@
-"""What tests of several commands share."""
+"""Fixtures that tests of several commands share."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def snapshot(federation: Federation) -> tuple[dict[str, torch.Tensor], dict[str,
 
 
 def same_state(first: tuple[dict[str, torch.Tensor], Any], second: tuple[dict[str, torch.Tensor], Any]) -> bool:
-    """Whether two snapshots are equal bit for bit."""
+    """Return True if two snapshots are equal bit for bit."""
     return first[1] == second[1] and all(torch.equal(value, second[0][name]) for name, value in first[0].items())
 
 
@@ -121,7 +121,7 @@ class PlainRun:
         self.local = {i: self.server[self.own].copy() for i in range(config.clients)} if self.own else {}
 
     def model_of(self, client: int) -> np.ndarray:
-        """What a client starts a round from."""
+        """Compose the model that a client starts a round from."""
         model = self.server.copy()
         if self.own:
             model[self.own] = self.local[client]

@@ -279,7 +279,7 @@ class FisherPersonal(PlainMethod):
         return (fisher(self, client, self.own[client]) >= self.threshold).double()
 
     def after_step(self, vector: Tensor, begin: Tensor) -> Tensor:
-        """What closes a minibatch."""
+        """Close a minibatch: by default nothing more happens."""
         return vector
 
     def alternate(self, begin: Tensor, personal: Tensor, batches: list[Tensor]) -> Tensor:
@@ -345,7 +345,7 @@ class FedGLP(FisherPersonal):
         self.norms = {key: [0.0, 0.0] for key in keys}
 
     def key(self, client: int) -> int:
-        """Whose masks and weights a client uses."""
+        """Return the key of the masks and weights that a client uses."""
         return client if self.published else 0
 
     def layer_clips(self, key: int) -> list[float]:

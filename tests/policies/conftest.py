@@ -35,7 +35,7 @@ def make_view(rounds: int = 40, decision_rounds: int = 1, knobs: str = "clip_nor
 
 
 def env_settings(spec: ControllerSpec) -> dict[str, str]:
-    """What an environment for a controller is made with."""
+    """Choose the settings of an environment for a controller."""
     method = next((method for knob, method in METHODS.items() if knob in spec.knobs), "dp-fedavg")
     telemetry = spec.controller.needed_telemetry or "clip-bit"
     return {"knobs": spec.knobs, "signals": spec.signals, "method": method, "telemetry": telemetry}

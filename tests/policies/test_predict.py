@@ -1,4 +1,4 @@
-"""What all controllers share: the protocol of stable-baselines3, on single observations, batches and whole episodes."""
+"""The protocol of stable-baselines3, held by all controllers: single observations, batches and whole episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training and search would have cost in ε, against dp-accounting and against the runs' own ledgers."""
+"""The cost of training and search in ε, against dp-accounting and against the runs' own ledgers."""
 
 from __future__ import annotations
 

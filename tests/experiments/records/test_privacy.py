@@ -1,4 +1,4 @@
-"""What a run says of its privacy, against SciPy's Gaussian curve."""
+"""The privacy report of a run, against SciPy's Gaussian curve."""
 
 from __future__ import annotations
 

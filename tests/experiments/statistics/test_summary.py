@@ -1,4 +1,4 @@
-"""What a comparison comes to, against plain recomputations from its records."""
+"""The summary of a comparison, against plain recomputations from its records."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_cnn8_pools_after_each_second_convolution():
     [*((name, (1, 8, 8)) for name in MODELS if name not in ("lenet", "resnet20")), ("resnet20", (3, 8, 9))],
 )
 def test_traced_gradients_of_stacked_clients_equal_the_module_of_each(name, shape):
-    """What both executors replay, against plain modules."""
+    """The programs that both executors replay, against plain modules."""
     model = build_model(name, shape, 5)
     torch.manual_seed(0)
     flat = torch.stack([model.initial(0), model.initial(1)])
