@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-from envs import DPilotVecEnv, make_core
+from envs import DPilotVecEnv, EnvCore, Setting
 from envs.instances import instance_seeds
 from envs.processes import DPilotProcessVecEnv, row_blocks, usable_cores
 from fl_core.run.config import RunSettings
@@ -29,16 +28,17 @@ class Rollouts:
         venv: what the learner steps.
     """
 
-    def __init__(self, settings: Mapping[str, Any], rows: int, parallel: str, gamma: float):
+    def __init__(self, setting: Setting, rows: int, parallel: str, gamma: float):
         """Start the environments.
 
         Args:
-            settings: keyword arguments of an environment.
+            setting: of the environments.
             rows: environments side by side.
             parallel: `rows` or `processes`.
             gamma: discount, for the normalisation of rewards.
         """
-        self._rows = DPilotVecEnv(rows, **settings) if parallel == "rows" else DPilotProcessVecEnv(rows, **settings)
+        face = DPilotVecEnv if parallel == "rows" else DPilotProcessVecEnv
+        self._rows: DPilotVecEnv | DPilotProcessVecEnv = face(rows, setting=setting)
         self.venv = VecNormalize(VecMonitor(self._rows), norm_obs=False, norm_reward=True, gamma=gamma)
 
     def assign(self, instances: Sequence[int]) -> None:
@@ -70,13 +70,13 @@ class Rollouts:
             self.venv.close()
 
 
-def choose_executor(settings: Mapping[str, Any], rows: int) -> str:
-    """The executor that the environments' local training takes, measured where the settings leave it to `auto`.
+def choose_executor(setting: Setting, rows: int) -> str:
+    """The executor that the environments' local training takes, measured where the setting leaves it to `auto`.
 
     It is chosen once per training and kept: results of the two differ in the last bits, and a training that goes on
     after an interruption must not choose anew. The measurement takes one round, which is not counted.
     """
-    core = make_core(rows, **{**settings, "reward": "final-accuracy"})
+    core = EnvCore(setting.replace(reward="final-accuracy"), rows)
     asked = core.task.federation.executor
     if asked != "auto":
         return asked

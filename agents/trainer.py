@@ -31,7 +31,7 @@ from agents.provenance import environment_record
 from agents.rollouts import Rollouts, decisions_per_episode, processes_of_rows
 from agents.validation import Validation
 from agents.weights import Tensors
-from envs import make_core
+from envs import EnvCore, Setting
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
 from fl_core.base.code_version import code_version
@@ -78,9 +78,9 @@ class TrainingResult:
 class Trainer:
     """One training, from its beginning or from a checkpoint."""
 
-    def __init__(self, settings: dict[str, Any], config: TrainingConfig, parallel: str, folder: Path):
-        self.settings, self.config, self.parallel, self.folder = settings, config, parallel, folder
-        self.core = make_core(1, **settings)  # never stepped: what an environment shows, asks and counts
+    def __init__(self, setting: Setting, config: TrainingConfig, parallel: str, folder: Path):
+        self.setting, self.config, self.parallel, self.folder = setting, config, parallel, folder
+        self.core = EnvCore(setting)  # never stepped: what an environment shows, asks and counts
         self.rounds = self.core.task.federation.rounds
         self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
         self.updates = config.updates(self.decisions)
@@ -92,7 +92,7 @@ class Trainer:
             config.curriculum,
             self.updates,
         )
-        self.validation = Validation(settings, config.validation_instances)
+        self.validation = Validation(setting, config.validation_instances)
         self.progress = Progress()
         self.best: Tensors = {}
         self.learner: Tensors = {}
@@ -116,7 +116,7 @@ class Trainer:
         bar = Bar(show_progress, ahead, f"Training {self.config.algo} on {self.core.task.name}")
         rollouts: Rollouts | None = None
         try:
-            rollouts = Rollouts(self.settings, self.config.environments, self.parallel, self.config.gamma)
+            rollouts = Rollouts(self.setting, self.config.environments, self.parallel, self.config.gamma)
             model = self._make_learner(rollouts)
             check_saving(self._blueprint({"seed": self.config.seed, "cost": vars(self.progress.cost)}), model.policy)
             model.set_logger(logger)
@@ -124,7 +124,7 @@ class Trainer:
             if resumed:
                 self._recall()
             else:
-                log_parameters(logger, self._about()["config"] | self.settings)
+                log_parameters(logger, self._about()["config"] | self.setting.as_record())
                 self._measure(rollouts, bar)
                 self._finish_update(model, rollouts, bar, None, on_update)
             while self.progress.update < self.updates:
@@ -249,7 +249,12 @@ class Trainer:
         config = asdict(self.config) | dict(self.config.options)
         config["network"] = list(config["network"])
         made_in = environment_record(self.core)
-        return {"config": config, "settings": self.settings, "parallel": self.parallel, "environment": made_in}
+        return {
+            "config": config,
+            "settings": self.setting.as_record(),
+            "parallel": self.parallel,
+            "environment": made_in,
+        }
 
     def _facts(self) -> dict[str, Any]:
         """Seeds, instances, cost in federated rounds and validation, as the saved controller tells them."""
@@ -278,7 +283,7 @@ class Trainer:
             features=tuple(feature.name for feature in self.core.features),
             feature_bound=FEATURE_BOUND,
             knobs=knob_records(self.core),
-            settings=self.settings,
+            settings=self.setting.as_record(),
             training=training,
             scales=tuple(feature.scaled for feature in self.core.features),
         )
@@ -295,7 +300,7 @@ class Trainer:
             cost=state.cost,
             history=state.history,
             parallel=self.parallel,
-            executor=self.settings["executor"],
+            executor=self.setting.federation.executor,
             seconds=seconds,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from agents.config import TrainingConfig
 from agents.provenance import environment_record
 from agents.rollouts import choose_executor, choose_parallel
 from agents.trainer import Entry, Trainer, TrainingResult
-from agents.weights import json_scalars
-from envs import EnvCore, EnvSpec, make_core
-from envs.tasks import find_task
+from envs import EnvCore, Setting
 from fl_core.base.errors import InputError, require
 from fl_core.base.sealed import require_same
 from fl_core.data.populations import share_samples
@@ -31,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def train(
-    env_settings: Mapping[str, Any],
+    env_settings: Setting | Mapping[str, Any],
     config: TrainingConfig,
     folder: Path,
     on_update: Callable[[Entry], None] | None = None,
@@ -40,8 +37,9 @@ def train(
     """Train a controller.
 
     Args:
-        env_settings: keyword arguments of an environment (`envs.make_core`), JSON scalars; see `DEFAULTS` for those
-            left out. Its instances are those of the train set, so its clients are proxies unless `population` is given.
+        env_settings: a setting, or keyword arguments of one (`envs.Setting.of`); see `DEFAULTS` for those left out.
+            Its instances are those of the train set; of keyword arguments, its clients are proxies unless `population`
+            is given.
         config: how to train.
         folder: where events, checkpoints and the controller go; must not hold a training yet.
         on_update: told of every update.
@@ -54,31 +52,25 @@ def train(
     require(
         not (folder / CHECKPOINT).exists(), f"'{folder}' already holds a training; resume it or name another folder."
     )
-    settings = DEFAULTS | json_scalars(env_settings) | {"instances": "train"}
-    core = make_core(1, **settings)
+    setting = _on_training_instances(env_settings)
+    core = EnvCore(setting)
     require_knobs(core)
-    settings = _whole(settings, core)
-    if share_samples(settings["population"], "target"):
+    population = setting.federation.population
+    if share_samples(population, "target"):
         warnings.warn(
-            f"training on {settings['population']} clients costs them privacy that no run's epsilon contains.",
-            stacklevel=2,
+            f"training on {population} clients costs them privacy that no run's epsilon contains.", stacklevel=2
         )
-    settings["executor"] = choose_executor(settings, config.environments)
-    device = core.federation.device
-    parallel = choose_parallel(config.parallel, settings["executor"], device)
-    training = Trainer(settings, config, parallel, folder)
+    setting = setting.replace(executor=choose_executor(setting, config.environments))
+    parallel = choose_parallel(config.parallel, setting.federation.executor, core.federation.device)
+    training = Trainer(setting, config, parallel, folder)
     return training.run(on_update, progress)
 
 
-def _whole(settings: Mapping[str, Any], core: EnvCore) -> dict[str, Any]:
-    """All settings of an environment, those left to their defaults as well: a later default must not take their place.
-
-    What the signals add to them (a share of the budget for telemetry) stays theirs.
-    """
-    spec, names = asdict(core.spec), {field.name for field in fields(EnvSpec)}
-    given = {name: value for name, value in settings.items() if name not in names}
-    federation = find_task(core.spec.task, **given | {"population": core.task.federation.population}).federation
-    return json_scalars(spec | asdict(federation))
+def _on_training_instances(asked: Setting | Mapping[str, Any]) -> Setting:
+    if isinstance(asked, Setting):
+        return asked.replace(instances="train")
+    given = {name: value for name, value in asked.items() if value is not None}
+    return Setting.of(**(DEFAULTS | given | {"instances": "train"}))
 
 
 def require_knobs(core: EnvCore) -> None:
@@ -103,8 +95,8 @@ def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progr
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
-        settings, made_in = dict(about["settings"]), about["environment"]
-        training = Trainer(settings, config, str(about["parallel"]), folder)
+        setting, made_in = Setting.from_record(about["settings"]), about["environment"]
+        training = Trainer(setting, config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
     require_same(made_in, environment_record(training.core), f"The training in '{folder}'")

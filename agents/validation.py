@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from envs import make_core
+from envs import EnvCore, Setting
 from envs.instances import instance_seeds
 from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
 from fl_core.run.config import RunSettings
@@ -20,13 +17,13 @@ class Validation:
         seeds: the instances.
     """
 
-    def __init__(self, settings: Mapping[str, Any], instances: int):
-        """Prepare the environments; `settings` are keyword arguments of an environment."""
+    def __init__(self, setting: Setting, instances: int):
+        """Prepare the environments, of the setting's own clients."""
         self.seeds = instance_seeds("validation", instances)
-        whole = {**settings, "reward": "final-accuracy", "instances": "validation"}
-        probe = make_core(1, **whole)
+        whole = setting.replace(reward="final-accuracy", instances="validation")
+        probe = EnvCore(whole)
         self._rows = rows_at_once(probe, len(self.seeds))
-        self._core = make_core(self._rows, **whole)
+        self._core = EnvCore(whole, self._rows)
 
     def score(self, policy: Policy, advance: RowProgress) -> tuple[float, int]:
         """Play every instance once, without exploration.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 import torch
@@ -13,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fl_core.base.errors import InputError, require
-from fl_core.base.files import spelled_out, write_bytes
+from fl_core.base.files import write_bytes
 
 Tensors = dict[str, Tensor]
 
@@ -62,15 +61,3 @@ def read_tensors(path: Path, checksum: str, finite: bool = True) -> Tensors:
         whole = not finite or bool(torch.isfinite(value).all())
         require(whole, f"The file '{path}' holds values that are not finite, in '{name}'.")
     return tensors
-
-
-def json_scalars(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those left to their default, infinity spelled out, so that they can be written as JSON.
-
-    Raises:
-        InputError: a value is no JSON scalar.
-    """
-    given = {name: value for name, value in settings.items() if value is not None}
-    for name, value in given.items():
-        require(isinstance(value, (str, int, float)), f"{name} is {value!r}, but it must be a text or a number.")
-    return {name: spelled_out(value) for name, value in given.items()}

@@ -1,4 +1,4 @@
-from .core import EnvCore, EnvSpec, make_core
+from .core import EnvCore, make_core
 from .generators import GENERATORS, Generator
 from .instances import INSTANCE_SETS, instance_seeds
 from .kinds import KINDS
@@ -7,6 +7,7 @@ from .playing import Policy, run_to_the_end
 from .processes import DPilotProcessVecEnv
 from .rewards import REWARDS, Reward
 from .sb3 import DPilotVecEnv
+from .setting import EnvSpec, Setting
 from .signals import Feature
 from .single import DPilotEnv
 from .tasks import TASKS, Task, find_task
@@ -29,6 +30,7 @@ __all__ = [
     "Knob",
     "Policy",
     "Reward",
+    "Setting",
     "Task",
     "find_task",
     "instance_seeds",

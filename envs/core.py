@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -18,60 +18,29 @@ from numpy.typing import NDArray
 from envs.context import CONTEXT, context_features
 from envs.fleet import Fleet
 from envs.generators import parse_generator
-from envs.instances import instance_population, instance_seeds
+from envs.instances import instance_seeds
 from envs.knobs import PER_LAYER, make_knobs, plan_values
 from envs.listing import Listing
 from envs.references import References
 from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
+from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
-from envs.tasks import Task, find_task
-from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.privacy.telemetry import parse_telemetry
-from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.config import RunSettings
 from fl_core.run.evaluation import EVALUATED
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport
-
-ACCOUNTED_TELEMETRY_SHARE = 0.1
-"""Share of the budget that accounted signals cost where the task does not say."""
-
-
-@dataclass(frozen=True)
-class EnvSpec:
-    """What an environment shows and asks; all fields are JSON scalars."""
-
-    task: str = "digits"
-    """Built-in task (`dpilot list tasks`)."""
-    knobs: str = "clip_norm"
-    """Comma-separated knobs that the action sets (`dpilot list knobs`); all, personalization or none for those sets."""
-    signals: str = "public"
-    """What a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
-    reward: str = "advantage"
-    """Reward of the steps (`dpilot list rewards`)."""
-    decision_rounds: int = 1
-    """Communication rounds per decision."""
-    instances: str = "train"
-    """Set of instances that a reset without a seed draws from: train, validation or test. Unless `population` is given,
-    the clients are proxies in the first two, and targets in the last."""
-    instance_count: int = 256
-    """Size of that set."""
-    generator: str = ""
-    """What the instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
-    epsilon=3..12,partition=iid|shards(2); empty for nothing."""
-    context: str = "hidden"
-    """Whether observations show in what the instances may differ: visible or hidden. The noise multiplier is always
-    shown."""
-    evaluate_every_round: bool = False
-    """Whether accuracy is measured after every round, for records; otherwise only where signals or reward need it."""
 
 
 class EnvCore:
     """A batch of federated runs with named knobs and features.
 
     Attributes:
-        spec: what is shown and asked.
-        task: the task with its overrides.
+        setting: what it is made of.
+        spec: what of that is shown and asked.
+        task: the task as it runs, accounted signals paid for.
         generator: what instances differ in.
         fleet: the runs, in a federation for each shape of instance.
         knobs: what each action coordinate sets.
@@ -80,27 +49,15 @@ class EnvCore:
         history: per run, the figures of every round of the present episode.
     """
 
-    def __init__(
-        self, spec: EnvSpec, overrides: Mapping[str, Any] | None = None, runs: int = 1, task: Task | None = None
-    ):
+    def __init__(self, setting: Setting, runs: int = 1):
         """Build the task's federation with `runs` rows.
 
-        Args:
-            spec: what is shown and asked.
-            overrides: federation settings that replace the task's.
-            runs: rows of the batch.
-            task: taken in place of the built-in one that the spec names, with the overrides that it has already.
-
         Raises:
-            InputError: a name is unknown or a value is not allowed.
+            InputError: a knob is unknown, or the data, the method or the generator do not allow the setting.
         """
-        require_count("decision_rounds", spec.decision_rounds)
-        self.spec = spec
-        self.task = _paid_task(task or _task_of(spec, dict(overrides or {})), spec.signals)
-        require(
-            spec.decision_rounds <= self.task.federation.rounds,
-            f"decision_rounds is {spec.decision_rounds}, but a run has {self.task.federation.rounds} rounds only.",
-        )
+        spec = setting.spec
+        self.setting, self.spec = setting, spec
+        self.task = setting.task_as_run
         self._seeds = instance_seeds(spec.instances, spec.instance_count)
         self._reward = find_reward(spec.reward)
         self.generator = parse_generator(spec.generator)
@@ -362,9 +319,9 @@ class EnvCore:
         return float(self._metrics[self._accuracy][row])
 
     def describe(self) -> dict[str, Any]:
-        """What a controller must match: spec, overridden settings, knobs and features, as JSON-able values."""
+        """What a controller must match: setting, knobs and features, as JSON-able values."""
         return {
-            "spec": asdict(self.spec),
+            "setting": self.setting.as_record(),
             "knobs": [asdict(knob) for knob in self.knobs],
             "features": [feature.name for feature in self.features],
         }
@@ -374,35 +331,13 @@ def _with_prefix(arrays: Mapping[str, FloatArray], prefix: str) -> dict[str, Flo
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def _task_of(spec: EnvSpec, overrides: dict[str, Any]) -> Task:
-    """The built-in task; who trains on it meets its target clients only where that is asked for."""
-    if overrides.get("population") is None:
-        overrides["population"] = instance_population(spec.instances)
-    return find_task(spec.task, **overrides)
-
-
-def _paid_task(task: Task, signals: str) -> Task:
-    """The task with its telemetry paid for where accounted signals are asked for."""
-    if signals == "accounted" and task.federation.telemetry_share == 0:
-        return replace(task, federation=replace(task.federation, telemetry_share=ACCOUNTED_TELEMETRY_SHARE))
-    return task
-
-
-_SPEC_FIELDS = {field.name for field in fields(EnvSpec)}
-_SETTINGS = _SPEC_FIELDS | {field.name for field in fields(FederationConfig)}
-
-
-def make_core(runs: int = 1, **settings: Any) -> EnvCore:
-    """A core from keyword arguments: fields of `EnvSpec`, and federation settings that replace the task's.
+def make_core(runs: int = 1, setting: Setting | None = None, **settings: Any) -> EnvCore:
+    """Make a core from keyword arguments: those of `Setting.of`, or a setting and what is replaced in it.
 
     Raises:
         InputError: a name is unknown or a value is not allowed.
     """
-    for name in settings:
-        require_name("setting", name, _SETTINGS)
-    spec = {name: value for name, value in settings.items() if name in _SPEC_FIELDS and value is not None}
-    overrides = {name: value for name, value in settings.items() if name not in _SPEC_FIELDS}
-    return EnvCore(EnvSpec(**spec), overrides, runs)
+    return EnvCore(Setting.of(**settings) if setting is None else setting.replace(**settings), runs)
 
 
 def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:

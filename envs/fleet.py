@@ -28,7 +28,7 @@ class Fleet:
         Raises:
             InputError: a setting is not allowed, or the shapes' classes differ in number.
         """
-        self.members = [Federation(replace(config, **shape), runs) for shape in shapes]
+        self.members = [Federation(replace(config, **shape) if shape else config, runs) for shape in shapes]
         self.homes = np.zeros(runs, dtype=np.int64)
         classes = sorted({member.model.classes for member in self.members})
         require(len(classes) == 1, f"generator mixes datasets of {' and '.join(map(str, classes))} classes.")

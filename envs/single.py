@@ -19,7 +19,7 @@ from envs.signals import Feature
 class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     """A differentially private federated run; one step is one decision about its next round or rounds.
 
-    Keyword arguments are the fields of `envs.core.EnvSpec` and, to replace a task's settings, of
+    Keyword arguments are the fields of `envs.EnvSpec` and, to replace a task's settings, of
     `fl_core.run.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...). The clients are proxies, made to train
     on; with `instances="test"`, or `population="target"`, they are those that a controller is meant for.
     """

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs import make_core
 from envs.core import EnvCore
 from envs.instances import instance_seeds
 from experiments.commands.train import TrainCommand
@@ -35,8 +34,8 @@ class StepTimes:
 
 def step_times() -> StepTimes:
     """Time the environment that `dpilot demo` trains on."""
-    settings = TrainCommand().settings() | {"executor": "vectorized"}
-    cores = [make_core(rows, **settings) for rows in (1, ROWS)]
+    setting = TrainCommand().setting().replace(executor="vectorized")
+    cores = [EnvCore(setting, rows) for rows in (1, ROWS)]
     for core in cores:
         _seconds_per_step(core)  # traces the programs, and finds what the rewards are measured against
     pairs = [(_seconds_per_step(cores[0]), _seconds_per_step(cores[1])) for _ in range(REPEATS)]

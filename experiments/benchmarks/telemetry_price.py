@@ -6,6 +6,8 @@ and once from the noised share that is paid for out of the same ε; on the same 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from rich import box
 from rich.console import Console
@@ -42,7 +44,12 @@ def main() -> None:
 
 def accuracies(task: str, controller: str, share: float) -> FloatArray:
     """Final global accuracy in percent of a controller on every seed `[seeds]`."""
-    settings = {"task": task, "telemetry_share": share, "population": "target", "reward": "final-accuracy"}
+    settings: dict[str, Any] = {
+        "task": task,
+        "telemetry_share": share,
+        "population": "target",
+        "reward": "final-accuracy",
+    }
     (contender,) = make_contenders([controller], settings, 1)
     core = make_core(SEEDS, **settings, **contender.view)  # accuracy is measured at the end only
     with rounds_bar(core.task.federation.rounds * SEEDS, f"{task}, {controller}, share {share:g}") as told:

@@ -54,7 +54,7 @@ class DemoCommand:
             "clients."
         )
         folder = training.new_folder()
-        result = train(training.settings(), training.training, folder, progress=True)
+        result = train(training.setting(), training.training, folder, progress=True)
         finish_training(result, folder)
         say(
             f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "

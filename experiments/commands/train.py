@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import tyro
@@ -11,7 +11,7 @@ import tyro
 from agents.config import TrainingConfig
 from agents.trainer import TrainingResult
 from agents.training import require_knobs, resume, train
-from envs.core import EnvSpec, make_core
+from envs import EnvCore, EnvSpec, Setting
 from envs.tasks import default_federation, find_task
 from experiments.records.folder import make_run_folder, write_yaml
 from fl_core.base.errors import require, require_name
@@ -60,24 +60,24 @@ class TrainCommand:
             folder = self.resume
             result = resume(folder, progress=True)
         else:
-            require_knobs(make_core(1, **self.settings()))  # refuses what does not fit before a folder is made
+            require_knobs(EnvCore(self.setting()))  # refuses what does not fit before a folder is made
             folder = self.new_folder()
-            result = train(self.settings(), self.training, folder, progress=True)
+            result = train(self.setting(), self.training, folder, progress=True)
         finish(result, folder)
         print(f"To look at it: tensorboard --logdir {folder.parent}")
         print(f"To compare it: {compare_command(result, folder)}")
 
-    def settings(self) -> dict[str, object]:
-        """The environment's settings.
+    def setting(self) -> Setting:
+        """Make the setting of its environments.
 
         Raises:
             InputError: a population is unknown, or asked for by the option that a training does not follow.
         """
         require_name("train_on", self.train_on, POPULATIONS)
-        own, usual = self.federation.population, find_task(self.task).federation.population
+        task = find_task(self.task)
+        own, usual = self.federation.population, task.federation.population
         require(own == usual, f"population is '{own}', but a training takes its clients from train_on; set that.")
         spec = EnvSpec(
-            self.task,
             self.knobs,
             self.signals,
             self.reward,
@@ -85,7 +85,7 @@ class TrainCommand:
             generator=self.generator,
             context=self.context,
         )
-        return {**asdict(spec), **asdict(self.federation), "population": self.train_on}
+        return Setting(replace(task, federation=replace(self.federation, population=self.train_on)), spec)
 
     def new_folder(self) -> Path:
         """A folder for the training, with its configuration."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from agents.algorithms import ALGORITHMS
 from agents.learned import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
-from envs import EnvCore, make_core
+from envs import EnvCore, Setting, make_core
 from envs.instances import instance_population, instance_seeds
 from envs.playing import Policy
 from envs.tasks import find_task
@@ -220,7 +220,7 @@ def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | Non
 
 def _clip_search_releases(settings: Settings, tuned: TunedClip) -> tuple[PriorRounds, ...]:
     """What the search of the best fixed clip norm released: every value met every instance."""
-    return releases_in(settings, spread_evenly(tuned.rounds, instance_seeds("train", tuned.instances)))
+    return releases_in(Setting.of(**settings), spread_evenly(tuned.rounds, instance_seeds("train", tuned.instances)))
 
 
 def _learned(spec: str, settings: Settings) -> Contender:
@@ -268,7 +268,7 @@ def _released(trained: Sequence[LearnedController]) -> tuple[PriorRounds, ...]:
         total.update(spread_evenly(validated, validation or played or [0]))
         total.update(spread_evenly(sum(released.values()) - validated, played or validation or [0]))
     try:
-        return releases_in(trained[0].blueprint.settings, total)
+        return releases_in(Setting.from_record(trained[0].blueprint.settings), total)
     except InputError:
         return ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress, p
     return TunedClip(float(values[int(np.argmax(all_scores))]), table, rounds, instances, population)
 
 
-def _environment(settings: Settings) -> dict[str, object]:
+def _environment(settings: Settings) -> dict[str, Any]:
     return {**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy", "decision_rounds": 1}
 
 

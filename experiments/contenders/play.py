@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from envs import EnvCore, make_core
+from envs import EnvCore, Setting, make_core
 from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
@@ -70,17 +70,17 @@ class Contender:
         return words
 
 
-def releases_in(settings: Settings, rounds: Mapping[int, int]) -> tuple[PriorRounds, ...]:
+def releases_in(setting: Setting, rounds: Mapping[int, int]) -> tuple[PriorRounds, ...]:
     """What runs in these settings release, each as if it spent its ε evenly.
 
     Args:
-        settings: the environment; its generator may give every instance an ε of its own.
+        setting: of the runs; its generator may give every instance an ε of its own.
         rounds: instance -> federated rounds that were run on it.
 
     Raises:
         InputError: a setting is not allowed, or its dataset is not here.
     """
-    core = make_core(1, **{**settings, "reward": "final-accuracy", "executor": "sequential", "device": "cpu"})
+    core = EnvCore(setting.replace(reward="final-accuracy", executor="sequential", device="cpu"))
     config, recipe = core.federation.config, core.federation.recipe
     by_epsilon: dict[float, int] = {}
     for seed, count in rounds.items():

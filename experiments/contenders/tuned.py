@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs import EnvCore, make_core
+from envs import EnvCore, Setting, make_core
 from envs.playing import Policy
 from experiments.contenders.play import Contender, Settings, releases_in
 from experiments.contenders.progress import rounds_bar
@@ -84,5 +84,5 @@ def tuned_contender(spec: str, settings: Settings, search: FamilySearch) -> Cont
         tuned_population=found.population,
         signals=family.signals,
         reads=family.controller.needed_features,
-        releases=releases_in({**settings, **view}, found.by_instance),
+        releases=releases_in(Setting.of(**{**settings, **view}), found.by_instance),
     )

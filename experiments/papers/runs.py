@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agents.online import OnlinePPO, parse_online
-from envs import EnvCore
+from envs import EnvCore, Setting
 from envs.playing import Policy, RowProgress, decisions
 from envs.tasks import Task
 from experiments.contenders.contenders import is_online
@@ -51,7 +51,7 @@ def cell_core(cell: Cell) -> EnvCore:
     task = Task(cell.table, str(cell), cell.federation, cell.clip_range, cell.clip_norm)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return EnvCore(cell.view, task=task)
+        return EnvCore(Setting(task, cell.view))
 
 
 def _policy(core: EnvCore, cell: Cell) -> Policy:

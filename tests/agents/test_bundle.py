@@ -268,7 +268,7 @@ def test_settings_from_before_they_existed_do_not_follow_a_default(
 ) -> None:
     older = {k: v for k, v in trained.controller.blueprint.settings.items() if k not in ("context", "population")}
     _rewrite(saved, settings=older)
-    monkeypatch.setattr("envs.core.EnvSpec.context", "visible")
+    monkeypatch.setattr("envs.setting.EnvSpec.context", "visible")
     loaded = load_controller(saved)
     assert loaded.view["context"] == "hidden"
     assert loaded.population == "all"

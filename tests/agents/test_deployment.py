@@ -12,7 +12,7 @@ import pytest
 
 from agents import TrainingResult, load_controller, train
 from agents.validation import Validation
-from envs import DPilotEnv
+from envs import DPilotEnv, Setting
 from envs.references import References
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
@@ -83,7 +83,9 @@ def test_a_saved_controller_remembers_whose_data_trained_it(trained: TrainingRes
     controller = load_controller(result.folder)
     assert controller.population == "target"
     assert "of target clients" in controller.trained_on
-    assert Validation(dict(controller.blueprint.settings), 1)._core.task.federation.population == "target"
+    assert (
+        Validation(Setting.from_record(controller.blueprint.settings), 1)._core.task.federation.population == "target"
+    )
 
 
 def test_a_controller_from_before_populations_was_trained_on_all(trained: TrainingResult) -> None:

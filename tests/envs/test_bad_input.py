@@ -18,7 +18,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"knobs": "clip"}, "knob 'clip' is unknown; did you mean clip_norm"),
     ({"knobs": "clip_norm,"}, "knob '' is unknown"),
     ({"knobs": 3}, "knobs is 3, but it must be text"),
-    ({"knobs": ["clip_norm"]}, "but it must be text: names separated by commas"),
+    ({"knobs": ["clip_norm"]}, r"knobs is \['clip_norm'\], but it must be text"),
     ({"signals": "publik"}, "signals 'publik' is unknown; did you mean public"),
     ({"reward": "advantages"}, "reward 'advantages' is unknown; did you mean advantage"),
     ({"instances": "tests"}, "instances 'tests' is unknown; did you mean test"),

@@ -115,7 +115,7 @@ def test_make_imports_by_the_module_prefix() -> None:
 def test_describe_is_json() -> None:
     env = gym.make("DPilot/Clip-v0", **SETTINGS)
     described = json.loads(json.dumps(env.unwrapped.core.describe(), allow_nan=False))  # type: ignore[attr-defined]
-    assert described["spec"]["task"] == "digits"
+    assert described["setting"]["task"] == "digits"
     assert described["knobs"][0]["name"] == "clip_norm"
     assert len(described["features"]) == env.observation_space.shape[0]  # type: ignore[index]
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from envs import EnvSpec, make_core
+from envs import Setting, make_core
 from envs.core import EnvCore
 from envs.fleet import Fleet
 from envs.instances import INSTANCE_SETS
@@ -62,7 +62,7 @@ def test_every_set_and_task_has_its_population() -> None:
 
 def test_a_task_of_ones_own_keeps_its_population() -> None:
     task = find_task("digits", population="all", rounds=3)
-    assert _population(EnvCore(EnvSpec(), task=task)) == "all"
+    assert _population(EnvCore(Setting(task))) == "all"
 
 
 def test_references_of_the_reward_are_runs_of_the_same_clients(monkeypatch: pytest.MonkeyPatch) -> None:

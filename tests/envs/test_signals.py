@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from envs import DPilotEnv
-from envs.core import ACCOUNTED_TELEMETRY_SHARE
+from envs.setting import ACCOUNTED_TELEMETRY_SHARE
 from envs.signals import FEATURE_BOUND
 from fl_core.run.plan import FIGURES, RoundReport
 from tests.envs.conftest import make_env, play, random_actions

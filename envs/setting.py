@@ -1,0 +1,197 @@
+"""One setting: the task with its federation, and what an environment of it shows and asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from envs.context import CONTEXTS
+from envs.generators import parse_generator
+from envs.instances import instance_population, instance_seeds
+from envs.rewards import find_reward
+from envs.signals import SIGNAL_SETS
+from envs.tasks import TASKS, Task, find_task
+from fl_core.base.errors import require, require_count, require_name
+from fl_core.base.files import digest, spelled_out
+from fl_core.base.values import field_kinds, read_value
+from fl_core.run.config import FederationConfig
+
+ACCOUNTED_TELEMETRY_SHARE = 0.1
+"""Share of the budget that accounted signals cost where the task does not say."""
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment shows and asks; all fields are JSON scalars and checked when the object is made."""
+
+    knobs: str = "clip_norm"
+    """Comma-separated knobs that the action sets (`dpilot list knobs`); all, personalization or none for those sets."""
+    signals: str = "public"
+    """What a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    reward: str = "advantage"
+    """Reward of the steps (`dpilot list rewards`)."""
+    decision_rounds: int = 1
+    """Communication rounds per decision."""
+    instances: str = "train"
+    """Set of instances that a reset without a seed draws from: train, validation or test. Unless `population` is given,
+    the clients are proxies in the first two, and targets in the last."""
+    instance_count: int = 256
+    """Size of that set."""
+    generator: str = ""
+    """What the instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    epsilon=3..12,partition=iid|shards(2); empty for nothing."""
+    context: str = "hidden"
+    """Whether observations show in what the instances may differ: visible or hidden. The noise multiplier is always
+    shown."""
+    evaluate_every_round: bool = False
+    """Whether accuracy is measured after every round, for records; otherwise only where signals or reward need it."""
+
+    def __post_init__(self) -> None:
+        for name, kind in field_kinds(EnvSpec).items():
+            read_value(name, getattr(self, name), kind)
+        require_name("signals", self.signals, SIGNAL_SETS)
+        find_reward(self.reward)
+        require_count("decision_rounds", self.decision_rounds)
+        instance_seeds(self.instances, self.instance_count)
+        parse_generator(self.generator)
+        require_name("context", self.context, CONTEXTS)
+        read_value("evaluate_every_round", self.evaluate_every_round, bool)
+
+
+_SPEC_KINDS = field_kinds(EnvSpec)
+_FEDERATION_KINDS = field_kinds(FederationConfig)
+_CLIP_NAMES = ("default_clip_norm", "lowest_clip_norm", "highest_clip_norm")
+SETTING_NAMES = ("task", *_SPEC_KINDS, *_FEDERATION_KINDS)
+"""Names of the keyword arguments of `Setting.of`, and so of `gym.make`."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that an environment is made of: equal settings are equal environments.
+
+    Attributes:
+        task: the problem, its federation as asked for.
+        spec: what the environment shows and asks.
+
+    >>> setting = Setting.of(task="digits", epsilon=4, signals="paper")
+    >>> setting.replace(reward="final-accuracy", epsilon=2.0).federation.epsilon
+    2.0
+    >>> Setting.from_record(setting.as_record()) == setting
+    True
+    """
+
+    task: Task
+    spec: EnvSpec = field(default_factory=EnvSpec)
+
+    def __post_init__(self) -> None:
+        rounds = self.federation.rounds
+        require(
+            self.spec.decision_rounds <= rounds,
+            f"decision_rounds is {self.spec.decision_rounds}, but a run has {rounds} rounds only.",
+        )
+
+    @classmethod
+    def of(cls, task: str | None = None, **settings: Any) -> Setting:
+        """Read a setting from keyword arguments.
+
+        Args:
+            task: a built-in task; None takes digits.
+            **settings: fields of `EnvSpec`, and of `FederationConfig` to replace the task's, as values or as text; None
+                keeps the default. Unless `population` is given, it is that of the set of instances.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        for name in settings:
+            require_name("setting", name, SETTING_NAMES)
+        given = {name: value for name, value in settings.items() if value is not None}
+        spec = EnvSpec(**_read(given, _SPEC_KINDS))
+        overrides = {name: value for name, value in given.items() if name in _FEDERATION_KINDS}
+        overrides.setdefault("population", instance_population(spec.instances))
+        return cls(find_task("digits" if task is None else task, **overrides), spec)
+
+    @property
+    def federation(self) -> FederationConfig:
+        """The federation as asked for; `task_as_run` pays for accounted signals."""
+        return self.task.federation
+
+    @cached_property
+    def task_as_run(self) -> Task:
+        """The task with its telemetry paid for where accounted signals are asked for and no share of the budget is."""
+        if self.spec.signals != "accounted" or self.federation.telemetry_share:
+            return self.task
+        return replace(self.task, federation=replace(self.federation, telemetry_share=ACCOUNTED_TELEMETRY_SHARE))
+
+    def replace(self, **changes: Any) -> Setting:
+        """The setting with other values of fields of `EnvSpec` and `FederationConfig`; the rest stays as it is.
+
+        Unlike in `of`, the population does not follow the set of instances.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        for name in changes:
+            require_name("setting", name, [*_SPEC_KINDS, *_FEDERATION_KINDS])
+        shown, own = _read(changes, _SPEC_KINDS), _read(changes, _FEDERATION_KINDS)
+        spec = replace(self.spec, **shown) if shown else self.spec
+        if all(getattr(self.federation, name) == value for name, value in own.items()):
+            return Setting(self.task, spec)
+        return Setting(replace(self.task, federation=replace(self.federation, **own)), spec)
+
+    def as_record(self) -> dict[str, Any]:
+        """Every field as JSON scalars, by the names of the keyword arguments of `of`; infinity is spelled out.
+
+        The task's default clip norm and range are `default_clip_norm`, `lowest_clip_norm` and `highest_clip_norm`.
+        """
+        task = self.task
+        clips = dict(zip(_CLIP_NAMES, (task.clip_norm, *task.clip_range), strict=True))
+        record: dict[str, Any] = spelled_out(
+            {"task": task.name, **clips, **asdict(self.spec), **asdict(self.federation)}
+        )
+        return record
+
+    @classmethod
+    def from_record(cls, record: Any) -> Setting:
+        """Read what `as_record` wrote, or the keyword arguments of `of`, from a JSON or YAML file.
+
+        A task that is not built in needs all its fields.
+
+        Raises:
+            InputError: it is no mapping, a name is unknown or missing, or a value is not allowed.
+        """
+        require(isinstance(record, Mapping), f"A setting is {record!r}, but it must be names with values.")
+        for name in record:
+            require_name("setting", name, [*SETTING_NAMES, *_CLIP_NAMES])
+        values = {name: value for name, value in record.items() if name not in _CLIP_NAMES}
+        name = read_value("task", values.pop("task", "digits"), str)
+        missing = [one for one in (*_CLIP_NAMES, *_FEDERATION_KINDS) if record.get(one) is None]
+        require(
+            name in TASKS or not missing,
+            f"task '{name}' is not built in, and its record lacks {', '.join(missing)}.",
+        )
+        found = cls.of(name if name in TASKS else None, **values)
+        summary = found.task.summary if name in TASKS else ""
+        return cls(replace(_with_clips(found.task, record), name=name, summary=summary), found.spec)
+
+    def key(self) -> str:
+        """SHA-256 of `as_record`: the same for equal settings in every process, different for all others."""
+        return digest(self.as_record())
+
+
+def _read(values: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Those values that have a kind, as that kind."""
+    return {name: read_value(name, value, kinds[name]) for name, value in values.items() if name in kinds}
+
+
+def _with_clips(task: Task, record: Mapping[str, Any]) -> Task:
+    """The task with the default clip norm and the range of a record, where it has them."""
+    usual = zip(_CLIP_NAMES, (task.clip_norm, *task.clip_range), strict=True)
+    clip, low, high = (read_value(name, record.get(name, value), float, finite=True) for name, value in usual)
+    require(
+        0 < low <= clip <= high,
+        f"default_clip_norm is {clip:g}, but it must lie between lowest_clip_norm {low:g}, which is above 0, and "
+        f"highest_clip_norm {high:g}.",
+    )
+    return replace(task, clip_norm=clip, clip_range=(low, high))
