@@ -1,13 +1,14 @@
-"""Curricula: which training instances an update plays.
+"""Curricula: the order in which a training plays its instances.
 
-What is played follows from the seed, the number of the update and what the checkpoint remembers of the updates before,
-so that a training that goes on after an interruption plays what it would have played.
+The instances of an update follow from the seed, the number of the update and the scores in the checkpoint, so that a
+training that goes on after an interruption plays what it would have played. Adding a curriculum is writing its choice
+of an update's instances and adding a line to `CURRICULA`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,36 +16,8 @@ import numpy as np
 from envs.instances import instance_seeds
 
 Scores = Mapping[str, float]
-"""By the instance's seed, as JSON has keys: what a curriculum goes by."""
+"""Scores that a curriculum goes by, by the instance's seed (as text, because JSON has no other keys)."""
 _REPLAY = 1 << 30
-
-
-@dataclass(frozen=True)
-class Curriculum:
-    """A line of the catalogue.
-
-    Attributes:
-        summary: what it plays.
-        measured: whether scores are the final accuracies of uncontrolled runs, measured before the first update;
-            otherwise they are the policy's latest rewards.
-    """
-
-    summary: str
-    measured: bool = False
-
-
-CURRICULA: dict[str, Curriculum] = {
-    "uniform": Curriculum("a new random permutation of the instances for every pass"),
-    "easy-first": Curriculum(
-        "the same instances as uniform, by growing difficulty: those first on which the task's default clip norm ends "
-        "best (Bengio et al. 2009)",
-        measured=True,
-    ),
-    "prioritized": Curriculum(
-        "half of them new, half known, drawn by the rank of the policy's latest reward, the lowest most often (Jiang "
-        "et al. 2021)"
-    ),
-}
 
 
 class Instances:
@@ -72,22 +45,17 @@ class Instances:
         self._positions = updates * self._different
 
     def of_update(self, update: int, scores: Scores | None = None) -> list[int]:
-        """Seeds of the instances that the rows play in an update, counted from 0.
+        """Choose the seeds of the instances that the rows play in an update.
 
         Args:
-            update: number of the update.
+            update: number of the update, from 0.
             scores: of instances, as the curriculum wants them.
         """
-        if self._curriculum == "easy-first":
-            different = self._easy_first(update, scores or {})
-        elif self._curriculum == "prioritized":
-            different = self._prioritized(update, scores or {})
-        else:
-            different = [self._at(update * self._different + place) for place in range(self._different)]
+        different = CURRICULA[self._curriculum].choose(self, update, scores or {})
         return [different[row // self._repeats] for row in range(self._rows)]
 
     def to_measure(self) -> list[int]:
-        """The instances whose difficulty the curriculum has to know before the first update."""
+        """Instances whose difficulty the curriculum has to know before the first update."""
         if not CURRICULA[self._curriculum].measured:
             return []
         return sorted({self._at(position) for position in range(self._positions)})
@@ -97,14 +65,18 @@ class Instances:
         order = np.random.default_rng([self._seed, turn]).permutation(len(self._pool))
         return self._pool[int(order[place])]
 
-    def _easy_first(self, update: int, scores: Scores) -> list[int]:
-        """What uniform would play in the whole training, from the highest score to the lowest."""
+    def uniform(self, update: int, scores: Scores) -> list[int]:
+        """Choose the next instances of a random permutation; the scores play no part."""
+        return [self._at(update * self._different + place) for place in range(self._different)]
+
+    def easy_first(self, update: int, scores: Scores) -> list[int]:
+        """Choose from the instances that `uniform` plays in the whole training, by falling score."""
         whole = [self._at(position) for position in range(self._positions)]
         order = sorted(whole, key=lambda one: (-scores[str(one)], one))
         return order[update * self._different : (update + 1) * self._different]
 
-    def _prioritized(self, update: int, scores: Scores) -> list[int]:
-        """Half new; the rest from those with a score, with a probability of 1 / rank, the lowest score first."""
+    def prioritized(self, update: int, scores: Scores) -> list[int]:
+        """Choose half new instances, and half with a score, drawn with a probability of 1 / rank, the lowest first."""
         known = sorted(scores, key=lambda one: (scores[one], int(one)))
         replayed = min(self._different // 2, len(known))
         random = np.random.default_rng([self._seed, update, _REPLAY])
@@ -116,7 +88,7 @@ class Instances:
         return [*new, *(int(known[index]) for index in again.tolist())]
 
     def _new(self, update: int, place: int, known: int) -> int:
-        """An instance that has not been played yet, or, when all have been, the next of another pass."""
+        """Next instance that has not been played yet, or, when all have been, the next of another pass."""
         return self._at(known + place if known < len(self._pool) else update * self._different + place)
 
 
@@ -126,3 +98,35 @@ def mean_by_instance(instances: Sequence[int], rewards: Sequence[float]) -> dict
     for seed, reward in zip(instances, rewards, strict=True):
         grouped.setdefault(str(seed), []).append(float(reward))
     return {seed: float(np.mean(values)) for seed, values in grouped.items()}
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """A line of the catalogue.
+
+    Attributes:
+        summary: order of its instances, for lists.
+        choose: seeds of the different instances of an update, from the pool, the update's number and the scores.
+        measured: whether scores are the final accuracies of uncontrolled runs, measured before the first update;
+            otherwise they are the policy's latest rewards.
+    """
+
+    summary: str
+    choose: Callable[[Instances, int, Scores], list[int]]
+    measured: bool = False
+
+
+CURRICULA: dict[str, Curriculum] = {
+    "uniform": Curriculum("a new random permutation of the instances for every pass", Instances.uniform),
+    "easy-first": Curriculum(
+        "the same instances as uniform, by growing difficulty: those first on which the task's default clip norm ends "
+        "best (Bengio et al. 2009)",
+        Instances.easy_first,
+        measured=True,
+    ),
+    "prioritized": Curriculum(
+        "half of them new, half known, drawn by the rank of the policy's latest reward, the lowest most often (Jiang "
+        "et al. 2021)",
+        Instances.prioritized,
+    ),
+}

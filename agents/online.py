@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3 import PPO
-from stable_baselines3.common.logger import Logger
-from torch import Tensor
 
 from agents.learned import core_of
+from agents.online_learner import OnlineLearner, OnlineSettings, keyed_randomness
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.run.plan import FloatArray
 
@@ -25,26 +20,9 @@ NAME = "online-ppo"
 SEEN = {"accounted": ("accuracy_noised", "loss_noised"), "paper": ("trimmed_accuracy", "trimmed_loss")}
 """The state that the agent sees, accuracy and loss, by the signal set that shows it."""
 TELEMETRY = ("accuracy", "loss")
-"""What the run's telemetry must pay for where the agent sees accounted signals."""
+"""Telemetry that the run must pay for where the agent sees accounted signals."""
 KNOBS = "clip_norm"
 _EPISODE, _DECISION, _FILLED = range(3)
-
-
-@dataclass(frozen=True)
-class OnlineSettings:
-    """How the agent learns. ACDP-pFSD states buffer, passes and the first rounds; the rest is ours."""
-
-    buffer: int = 10
-    """Decisions between two updates."""
-    passes: int = 10
-    """Passes over them in an update."""
-    random_decisions: int = 2
-    """Decisions at random at the beginning of a run."""
-    learning_rate: float = 1e-3
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    network: tuple[int, ...] = (32, 32)
-    log_std_init: float = -1.0
 
 
 @dataclass(frozen=True)
@@ -118,8 +96,8 @@ class OnlinePPO:
         require_count("seed", seed, least=0)
         self.signals, self.seed, self.settings = signals, seed, settings or OnlineSettings()
         self._columns, self._features, self._chance_loss = list(columns), features, chance_loss
-        with _randomness(seed):
-            self._model = self._new_model()
+        with keyed_randomness(seed):
+            self._learner = OnlineLearner(self.settings)
 
     @classmethod
     def for_env(cls, env: Any, seed: int = 0, settings: OnlineSettings | None = None) -> OnlinePPO:
@@ -198,7 +176,8 @@ class OnlinePPO:
         for row in range(len(seen)):
             if state is None or starts[row]:
                 counts[row] = [0 if state is None else counts[row, _EPISODE] + 1, 0, 0]
-                networks[row] = self._fresh(row, counts[row])
+                with keyed_randomness(self.seed, row, int(counts[row, _EPISODE]), 0):
+                    networks[row] = self._learner.fresh()
                 buffers[row] = 0.0
             actions[row] = self._decide(row, seen[row], counts[row], networks[row], buffers[row])
         return (actions[0] if array.ndim == 1 else actions), (counts, networks, buffers)
@@ -208,9 +187,8 @@ class OnlinePPO:
         if state is not None:
             counts, networks, buffers = (np.array(part) for part in state)
             return counts, networks, buffers
-        size = sum(weight.numel() for weight in self._weights())
-        buffers = np.zeros((rows, self.settings.buffer, 6))
-        return np.zeros((rows, 3), dtype=np.int64), np.zeros((rows, 3, size), dtype=np.float32), buffers
+        networks = np.zeros((rows, 3, self._learner.size), dtype=np.float32)
+        return np.zeros((rows, 3), dtype=np.int64), networks, np.zeros((rows, self.settings.buffer, 6))
 
     def _decide(
         self,
@@ -227,117 +205,19 @@ class OnlinePPO:
         """
         decision = int(counts[_DECISION])
         counts[_DECISION] += 1
-        with _randomness(self.seed, row, int(counts[_EPISODE]), decision + 1):
+        with keyed_randomness(self.seed, row, int(counts[_EPISODE]), decision + 1):
             if decision < self.settings.random_decisions:
                 return float(2 * torch.rand(1, dtype=torch.float64) - 1)
             updates = max(0, decision - self.settings.random_decisions - 1) // self.settings.buffer
-            self._put(network, steps=updates * self.settings.passes)
+            self._learner.put(network, steps=updates * self.settings.passes)
             if decision > self.settings.random_decisions:
                 last = buffer[counts[_FILLED]]
                 last[5] = self.reward(last[:2], seen)
                 counts[_FILLED] += 1
                 if counts[_FILLED] == self.settings.buffer:
-                    self._learn(buffer, seen)
-                    network[:] = self._taken()
+                    self._learner.learn(buffer, seen)
+                    network[:] = self._learner.taken()
                     counts[_FILLED] = 0
-            with torch.no_grad():
-                action, value, log_probability = self._model.policy(_tensor(seen))
-            buffer[counts[_FILLED]] = [*seen, float(action), float(log_probability), float(value), 0.0]
-            return float(np.clip(float(action), -1.0, 1.0))
-
-    # ---------------------------------------------------------------- learning
-
-    def _learn(self, buffer: FloatArray, seen: FloatArray) -> None:
-        """An update of PPO from a full buffer; the run goes on, so its last state is worth what the critic says."""
-        rollout = self._model.rollout_buffer
-        rollout.reset()
-        for accuracy, loss, action, log_probability, value, reward in buffer:
-            rollout.add(
-                np.array([[accuracy, loss]]),
-                np.array([[action]]),
-                np.array([reward]),
-                np.zeros(1),
-                torch.tensor([value], dtype=torch.float32),
-                torch.tensor([log_probability], dtype=torch.float32),
-            )
-        with torch.no_grad():
-            last = self._model.policy.predict_values(_tensor(seen))
-        rollout.compute_returns_and_advantage(last, np.zeros(1))
-        self._model.train()
-
-    def _new_model(self) -> PPO:
-        """A learner of stable-baselines3 that is fed by hand, so that it needs no environment."""
-        own = self.settings
-        model = PPO(
-            "MlpPolicy",
-            None,  # type: ignore[arg-type]
-            learning_rate=own.learning_rate,
-            n_steps=own.buffer,
-            batch_size=own.buffer,
-            n_epochs=own.passes,
-            gamma=own.gamma,
-            gae_lambda=own.gae_lambda,
-            policy_kwargs={"net_arch": list(own.network), "log_std_init": own.log_std_init},
-            device="cpu",
-            _init_setup_model=False,
-        )
-        model.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        model.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-        model.n_envs = 1
-        model._setup_model()
-        model.set_logger(Logger(None, []))
-        return model
-
-    def _weights(self) -> list[torch.nn.Parameter]:
-        return list(self._model.policy.parameters())
-
-    def _fresh(self, row: int, counts: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Initial weights, and moments of Adam that are 0, as when it begins."""
-        with _randomness(self.seed, row, int(counts[_EPISODE]), 0):
-            self._model = self._new_model()
-        flat = torch.nn.utils.parameters_to_vector(self._weights()).detach().numpy()
-        return np.stack([flat, np.zeros_like(flat), np.zeros_like(flat)])
-
-    def _put(self, network: NDArray[np.float32], steps: int) -> None:
-        """Give the learner a run's weights, and the moments of Adam after so many steps."""
-        weights, first, second = (torch.from_numpy(part.copy()) for part in network)
-        torch.nn.utils.vector_to_parameters(weights, self._weights())
-        sizes = [weight.numel() for weight in self._weights()]
-        optimizer = self._model.policy.optimizer
-        optimizer.state.clear()
-        for weight, one, two in zip(self._weights(), first.split(sizes), second.split(sizes), strict=True):
-            optimizer.state[weight] = {
-                "step": torch.tensor(float(steps)),
-                "exp_avg": one.view_as(weight).clone(),
-                "exp_avg_sq": two.view_as(weight).clone(),
-            }
-
-    def _taken(self) -> NDArray[np.float32]:
-        """The learner's weights and moments."""
-        state = self._model.policy.optimizer.state
-        parts = [
-            torch.cat([weight.detach().flatten() for weight in self._weights()]),
-            *(torch.cat([state[weight][name].flatten() for weight in self._weights()]) for name in _MOMENTS),
-        ]
-        return np.stack([part.numpy() for part in parts])
-
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-def _tensor(seen: FloatArray) -> Tensor:
-    return torch.as_tensor(seen, dtype=torch.float32).unsqueeze(0)
-
-
-@contextlib.contextmanager
-def _randomness(*key: int) -> Iterator[None]:
-    """Random numbers that follow from a key; everybody else's go on as if nothing had happened."""
-    before = np.random.get_state()  # noqa: NPY002  (stable-baselines3 draws from it)
-    with torch.random.fork_rng(devices=[]):
-        seed = int(np.random.SeedSequence(key).generate_state(1)[0])
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            np.random.set_state(before)  # noqa: NPY002
+            action, log_probability, value = self._learner.act(seen)
+            buffer[counts[_FILLED]] = [*seen, action, log_probability, value, 0.0]
+            return float(np.clip(action, -1.0, 1.0))

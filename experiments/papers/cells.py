@@ -11,8 +11,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from agents.online import KNOBS, OnlineSettings, parse_online
+from agents.online import KNOBS, parse_online
 from agents.online import NAME as ONLINE
+from agents.online_learner import OnlineSettings
 from envs import EnvSpec
 from envs.instances import instance_seeds
 from envs.tasks import find_task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,6 @@ from fl_core.base.files import spelled_out, write_json
 
 OVERALL = "all"
 """The column that stands for the mean over the columns."""
-_READ: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
-    "personal_accuracy": lambda record: 100 * float(record["figures"].get("personal_accuracy", 0.0)),
-    "global_accuracy": lambda record: 100 * float(record["figures"].get("global_accuracy", 0.0)),
-    "personal_share": lambda record: 100 * float(record["figures"].get("personal_share", 0.0)),
-    "seconds_per_round": lambda record: float(record["seconds_per_round"]),
-}
-"""Measure -> its number in a cell's record."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping[str, Any]]) -> Number:
     row, column, guarantee = place
-    values = [_READ[block.measure](record) for record in records]
+    values = [MEASURES[block.measure].read(record) for record in records]
     privacy = [record["privacy"] for record in records]
     return Number(
         row=row,
@@ -220,7 +213,7 @@ def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) 
 
 def _block_json(result: BlockResult) -> dict[str, Any]:
     return {
-        "measure": MEASURES[result.block.measure],
+        "measure": MEASURES[result.block.measure].summary,
         "substitute_for": result.substitute_for,
         "code": list(result.code),
         "settings": spelled_out(result.settings),

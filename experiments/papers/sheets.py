@@ -78,7 +78,7 @@ def _accuracy(result: BlockResult) -> Sheet:
 
 def _title(result: BlockResult) -> str:
     block = result.block
-    title = f"{block.name}: {MEASURES[block.measure]}"
+    title = f"{block.name}: {MEASURES[block.measure].summary}"
     if result.substitute_for:
         title += f" (ON A SUBSTITUTE: {result.settings.get('dataset', 'others')} for {result.substitute_for})"
     return title

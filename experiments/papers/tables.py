@@ -6,7 +6,7 @@ replaces what an earlier one says, except that `set` and `without` add up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -18,13 +18,39 @@ from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import FederationConfig
 
 FOLDER = Path(__file__).parent
-MEASURES = {
-    "personal_accuracy": "accuracy of the clients' models in percent, mean over clients",
-    "global_accuracy": "accuracy of the server's model in percent",
-    "personal_share": "share of the coordinates that clients kept personal in the last round, in percent",
-    "seconds_per_round": "seconds per round, all clients one after another on one machine",
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A line of the catalogue of what printed numbers are.
+
+    Attributes:
+        summary: its meaning and unit, for headings.
+        read: its value in the record of a cell.
+    """
+
+    summary: str
+    read: Callable[[Mapping[str, Any]], float]
+
+
+def _percent(metric: str) -> Callable[[Mapping[str, Any]], float]:
+    """Reader of a metric of the last round, in percent; 0 where the run has none."""
+    return lambda record: 100 * float(record["figures"].get(metric, 0.0))
+
+
+MEASURES: dict[str, Measure] = {
+    "personal_accuracy": Measure(
+        "accuracy of the clients' models in percent, mean over clients", _percent("personal_accuracy")
+    ),
+    "global_accuracy": Measure("accuracy of the server's model in percent", _percent("global_accuracy")),
+    "personal_share": Measure(
+        "share of the coordinates that clients kept personal in the last round, in percent", _percent("personal_share")
+    ),
+    "seconds_per_round": Measure(
+        "seconds per round, all clients one after another on one machine",
+        lambda record: float(record["seconds_per_round"]),
+    ),
 }
-"""What a printed number is."""
 
 Layer = Mapping[str, Any]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.online import OnlinePPO, OnlineSettings, parse_online
+from agents.online import OnlinePPO, parse_online
+from agents.online_learner import OnlineSettings
 from envs import EnvCore, make_core
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
@@ -125,8 +126,8 @@ def test_an_update_is_that_of_stable_baselines3(core: EnvCore) -> None:
     for one in seen[:5]:
         _, state = agent.predict(one, state)
     assert state is not None
-    agent._put(state[1][0], steps=0)
-    policy = agent._model.policy
+    agent._learner.put(state[1][0], steps=0)
+    policy = agent._learner._model.policy
     buffer = state[2][0].copy()
     buffer[2, 5] = agent.reward(buffer[2, :2], seen[5, agent._columns])
     observed = torch.tensor(buffer[:, :2], dtype=torch.float32)

@@ -10,7 +10,7 @@ import pytest
 
 import experiments.commands.run as run_module
 from agents import TrainingConfig, save_controller, train
-from agents.online import OnlineSettings
+from agents.online_learner import OnlineSettings
 from envs import EnvCore
 from experiments.cli import main
 from experiments.records.run_state import load_run_state
@@ -92,7 +92,7 @@ def _interrupted(options: list[str], root: Path, monkeypatch: pytest.MonkeyPatch
         ([], "envs.signals.SIGNAL_SETS", {"public": ("public", "raw")}, "was made with features."),
         (
             ["--controller", "online-ppo"],
-            "agents.online.OnlineSettings.buffer",
+            "agents.online_learner.OnlineSettings.buffer",
             5,
             "with controller.parameters.buffer 10",
         ),

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import fl_core.base.code_version as code_version_module
-from agents.online import OnlineSettings
+from agents.online_learner import OnlineSettings
 from envs import EnvSpec
 from envs.tasks import TASKS
 from experiments.cli import main
