@@ -1,8 +1,9 @@
 """A federation whose rounds are the real ones, but whose clients upload what an attack wants them to.
 
-Three hooks, and nothing of the mechanism is written again: training is replaced by moves, the cohort may be chosen,
-and where uploads are handed over, those of clients that are to count as absent are replaced by zero. What is clipped,
-noised, summed and averaged, and by what code, is what every run does.
+Four hooks, and nothing of the mechanism is written again: training is replaced by moves, the cohort may be chosen,
+where uploads are handed over those of clients that are to count as absent are replaced by zero, and the noised sum may
+be replaced by one that was recorded. What is clipped, noised, summed and averaged, and by what code, is what every run
+does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from fl_core.base.streams import numpy_generator
+from fl_core.privacy.mechanism import Clipped
 from fl_core.run.cohort import Cohort
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
@@ -24,6 +28,8 @@ from fl_core.training.executors import Executor, Images, LocalWork
 
 Moves = Callable[[Tensor, Tensor], Tensor]
 """How far the clients at (run, client) move their models `[rows, size]`."""
+CLIPS = (1.0, 3.0, 1 / 3)
+PACES = (1.0, 0.7, 1.3)
 
 
 class StagedFederation(Federation):
@@ -33,9 +39,12 @@ class StagedFederation(Federation):
         moves: what replaces local training; None moves nobody.
         shown: clients whose uploads count `[runs, clients]` (bool); those of others are zero where they arrive.
         members: clients of the next rounds in every run, or None to draw them as configured.
+        replayed: release whose sums the next rounds give out whatever was uploaded, or None for their own.
         met: the cohort of the last round.
         handed_over: what the last round's clients had to upload, before `shown`.
         released: what came out of it.
+        releases: sums released since the last `play` began.
+        paid: charges in the first run's ledger when the last training began; None before any.
     """
 
     def __init__(self, config: FederationConfig, seeds: Sequence[int]):
@@ -50,13 +59,16 @@ class StagedFederation(Federation):
         self.releasing = _StagedReleasing(self)
         self.moves: Moves | None = None
         self.members: Sequence[int] | None = None
+        self.replayed: Released | None = None
         self.shown = torch.ones(self.runs, config.clients, dtype=torch.bool, device=self.device)
         self.met: Cohort | None = None
         self.handed_over: Cohorts | None = None
         self.released: Released | None = None
+        self.releases = 0
+        self.paid: int | None = None
 
+    @override
     def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
-        """The drawn clients, or those that the attack has chosen."""
         self.met = super().draw_cohort(ran, out) if self.members is None else self._chosen(self.members, ran)
         return self.met
 
@@ -67,13 +79,33 @@ class StagedFederation(Federation):
         place = torch.arange(len(client), device=self.device)
         return Cohort(run, client.repeat(len(rows)), place.repeat(len(rows)), len(client) * ran.astype(np.int64))
 
+    def drawn(self, rounds: int) -> NDArray[np.bool_]:
+        """Draw the cohorts of so many rounds of every run, without playing them `[runs, rounds, clients]`."""
+        before, everybody = self.rounds, np.ones(self.runs, dtype=bool)
+        found = np.zeros((self.runs, rounds, self.config.clients), dtype=bool)
+        for index in range(rounds):
+            self.rounds = np.full(self.runs, index, dtype=np.int64)
+            cohort = self.draw_cohort(everybody)
+            found[cohort.run.cpu().numpy(), index, cohort.client.cpu().numpy()] = True
+        self.rounds = before
+        return found
+
     def play(self, plan: RoundPlan) -> tuple[RoundReport, Cohort, Cohorts, Released]:
         """A real round, and what could be seen from inside."""
+        self.releases = 0
         report = self.run_round(plan)
         assert self.met is not None
         assert self.handed_over is not None
         assert self.released is not None
         return report, self.met, self.handed_over, self.released
+
+    def varied_plan(self, clip_norm: float, index: int) -> RoundPlan:
+        """Plan a round with a clip norm, and where the method leaves it open a budget, other than the last one's."""
+        values = {"clip_norm": np.full(self.runs, clip_norm * CLIPS[index % len(CLIPS)])}
+        open_budget = self.recipe.mechanism.budget == "uniform" and self.config.guarantee == "sound"
+        if open_budget and self.recipe.private and np.isfinite(self.config.epsilon):
+            values["budget_pace"] = np.full(self.runs, PACES[index % len(PACES)])
+        return RoundPlan.from_values(self.runs, values)
 
 
 class _StagedTraining(Executor):
@@ -83,9 +115,10 @@ class _StagedTraining(Executor):
         super().__init__(federation.model, "vectorized")
         self._federation = federation
 
+    @override
     def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
-        """See the base class."""
         federation, trained = self._federation, work.parameters.clone()
+        federation.paid = len(federation.charging.budgets[0].charges)
         assert federation.met is not None
         if federation.moves is not None and len(trained):
             trained[:, : federation.model.size] += federation.moves(federation.met.run, federation.met.client)
@@ -99,15 +132,25 @@ class _StagedReleasing(Releasing):
         super().__init__(federation.config, federation.recipe, federation.model)
         self._federation = federation
 
+    @override
     def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
-        """See the base class."""
         federation = self._federation
         assert federation.met is not None
         met = federation.met
         shown = met.scatter(federation.shown[met.run, met.client]).unsqueeze(-1)
         federation.handed_over = cohorts
+        federation.releases += 1
         federation.released = super().__call__(replace(cohorts, updates=torch.where(shown, cohorts.updates, 0.0)), draw)
         return federation.released
+
+    @override
+    def noised(
+        self, updates: Tensor, clipped: Clipped, exact: Tensor, cohorts: Cohorts, draw: Draw
+    ) -> tuple[Tensor, Tensor | None]:
+        recorded = self._federation.replayed
+        if recorded is None:
+            return super().noised(updates, clipped, exact, cohorts, draw)
+        return recorded.total, recorded.uploads
 
 
 def audit_seeds(seed: int, runs: int) -> list[int]:

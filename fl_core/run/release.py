@@ -71,18 +71,22 @@ class Releasing:
         updates = self._clamped(cohorts)
         clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
         exact = scaled_sum(updates, clipped, weights, self._blocks)
-        uploads = None
-        if not self._noise.private:
-            total = exact
-        elif self._noise.by_upload:
-            uploads = scaled_uploads(updates, clipped, self._blocks) + self._noise.of_uploads(cohorts).of(draw(True))
-            total = (uploads if weights is None else uploads * weights.unsqueeze(-1)).sum(1)
-            total = self._with_empty_cohorts(total, cohorts, draw)
-        else:
-            total = exact + self._noise.of_sum(cohorts).of(draw(False))
+        total, uploads = self.noised(updates, clipped, exact, cohorts, draw)
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
         expected = self._noise.expected_norm(cohorts, self._model.size, config.cohort)
         return Released(total, exact, uploads, clipped, mean, expected)
+
+    def noised(
+        self, updates: Tensor, clipped: Clipped, exact: Tensor, cohorts: Cohorts, draw: Draw
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the noised sums `[runs, size]`, and where each upload carries its own noise those uploads."""
+        if not self._noise.private:
+            return exact, None
+        if not self._noise.by_upload:
+            return exact + self._noise.of_sum(cohorts).of(draw(False)), None
+        uploads = scaled_uploads(updates, clipped, self._blocks) + self._noise.of_uploads(cohorts).of(draw(True))
+        total = (uploads if cohorts.weights is None else uploads * cohorts.weights.unsqueeze(-1)).sum(1)
+        return self._with_empty_cohorts(total, cohorts, draw), uploads
 
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
         """Sums of the clients' own noise `[runs, size]`; where there is no client, the server's: silence would tell."""
