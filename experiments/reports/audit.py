@@ -8,7 +8,7 @@ from experiments.records.privacy import PrivacyReport
 from experiments.reports.tables import Table
 from experiments.reports.words import delta_text
 from fl_core.audit.audit import Audit
-from fl_core.audit.bounds import Estimate
+from fl_core.audit.bounds import Measurement
 from fl_core.audit.canaries import CanaryScores
 from fl_core.base.files import spelled_out
 
@@ -158,5 +158,5 @@ def _bounds(canaries: CanaryScores) -> str:
     return text
 
 
-def _interval(estimate: Estimate) -> str:
+def _interval(estimate: Measurement) -> str:
     return f"{estimate.value:.3g} ({estimate.low:.3g} to {estimate.high:.3g})"

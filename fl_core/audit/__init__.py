@@ -1,1 +1,1 @@
-"""Attacks on the real rounds of a federation: does it leak no more than it claims?"""
+"""Audit: attacks on a federation's real rounds that test its claimed privacy."""

@@ -1,4 +1,4 @@
-"""The audit of a configuration: three attacks on its real rounds, and what they found."""
+"""Audit of a configuration: three attacks on its real rounds, and their findings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fl_core.base.errors import require, require_count, require_positive
 from fl_core.run.config import FederationConfig
 
 AGAIN = 2**31
-"""Distance of the seed of new canaries."""
+"""Offset of the seed of new canaries."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as claimed.
+    """A property of the mechanism that is not as claimed.
 
     Attributes:
         attack: `sensitivity`, `noise` or `canaries`.
-        topic: what about it; an alarm of canaries counts where new ones raise it again.
-        leak: whether clients are protected less than claimed; otherwise the mechanism has more noise than it says.
-        text: what, in words.
+        topic: property that is off; an alarm of canaries counts where new ones raise it again.
+        leak: True if clients are protected less than claimed; otherwise there is more noise than claimed.
+        text: the finding in words.
     """
 
     attack: str
@@ -36,13 +36,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What three attacks found.
+    """Results of the three attacks.
 
     Attributes:
         sensitivity, noise, canaries: of each attack.
-        again: what as many new canaries showed, where the first raised an alarm.
+        again: scores of as many new canaries, where the first raised an alarm; else None.
         claimed_epsilon: ε that the rounds of the canary attack claim to have spent.
-        federation: that of the canary attack, with its books.
+        federation: federation of the canary attack, with its books.
     """
 
     sensitivity: Sensitivity
@@ -61,7 +61,7 @@ class Audit:
         return tuple(sorted(found, key=lambda one: not one.leak))
 
     def _of_canaries(self) -> list[Finding]:
-        """What the canaries found, and found again."""
+        """Collect the findings of the canaries that new canaries repeat."""
         found = list(_of_canaries(self.canaries, self.claimed_epsilon))
         if self.again is None:
             return found
@@ -70,19 +70,19 @@ class Audit:
 
     @property
     def uncovered(self) -> tuple[str, ...]:
-        """What the method gives away without noise, and no attack is needed for."""
+        """Disclosures of the method that no noise covers; they need no attack."""
         config = self.federation.config
         varies = config.sampling == "poisson" and config.sampling_rate < 1
         return self.federation.recipe.uncovered(config.placement, varies)
 
     @property
     def leaks(self) -> bool:
-        """Whether clients are protected less than claimed."""
+        """True if clients are protected less than claimed."""
         return any(one.leak for one in self.findings)
 
     @property
     def verdict(self) -> str:
-        """One plain sentence."""
+        """The result in one plain sentence."""
         leaks = [one.text for one in self.findings if one.leak]
         others = [one.text for one in self.findings if not one.leak]
         if leaks:
@@ -100,7 +100,7 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
     Args:
         config: the federation as it is to run, with all its rounds.
         clip_norm: C.
-        canaries: clients with secret directions, as many runs of the federation as it takes.
+        canaries: number of clients with secret directions, spread over as many runs of the federation as it takes.
         seed: of everything random.
 
     Raises:
@@ -127,7 +127,7 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
 
 
 def require_claim(config: FederationConfig) -> None:
-    """Refuse what has no claim that could be held against it."""
+    """Refuse a configuration without a claim that an audit could test."""
     recipe = config.recipe()
     require(
         recipe.exchanges, f"method is '{config.method}', which releases nothing, so that there is nothing to audit."

@@ -1,4 +1,4 @@
-"""Statistics of an audit: intervals of what canaries measure, and lower bounds on ε from a single run."""
+"""Statistics of an audit: confidence intervals of measurements, and lower bounds on ε from a single run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special, stats
 
+from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.privacy.accounting import gdp_epsilon
 
 CONFIDENCE = 0.95
@@ -18,34 +18,32 @@ _PRECISION = 1e-3
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A value with its confidence interval."""
+class Measurement:
+    """A measured value with its confidence interval."""
 
     value: float
     low: float
     high: float
 
     def contains(self, claimed: float) -> bool:
-        """Whether a claim is compatible with it."""
+        """Return True if a claim is compatible with the measurement."""
         return self.low <= claimed <= self.high
 
 
-def spread_estimate(scores: NDArray[np.float64], error: float) -> Estimate:
-    """Std of centred normal scores, by the χ² interval that misses it with probability `error`."""
+def spread_estimate(scores: FloatArray, error: float) -> Measurement:
+    """Measure the std of centred normal scores, with the χ² interval that misses it with probability `error`."""
     count, total = len(scores), float(np.sum(scores**2))
     return spread_interval(total, count, error)
 
 
-def spread_interval(total: float, count: float, error: float) -> Estimate:
-    """The same from the sum of `count` squares."""
+def spread_interval(total: float, count: float, error: float) -> Measurement:
+    """Measure the std from the sum of `count` squares of centred normal scores, as `spread_estimate`."""
     low, high = float(stats.chi2.isf(error / 2, count)), float(stats.chi2.ppf(error / 2, count))
-    return Estimate(math.sqrt(total / count), math.sqrt(total / low), math.sqrt(total / high))
+    return Measurement(math.sqrt(total / count), math.sqrt(total / low), math.sqrt(total / high))
 
 
-def signal_estimate(
-    included: NDArray[np.float64], lengths: NDArray[np.float64], excluded: NDArray[np.float64], error: float
-) -> Estimate:
-    """g/τ, where included scores are N(g·length, τ²) and excluded ones N(0, τ²): what is measured over the claim.
+def signal_estimate(included: FloatArray, lengths: FloatArray, excluded: FloatArray, error: float) -> Measurement:
+    """Measure g/τ, where included scores are N(g·length, τ²) and excluded ones N(0, τ²): signal over its claim.
 
     The weighted mean over the excluded spread is noncentral t; its interval is that of Johnson and Welch (1940),
     t(1 − 1/4f) ± z·√(1 + t²/2f), within one per cent of the exact one from f = 20 on.
@@ -60,25 +58,24 @@ def signal_estimate(
     t = float(included @ lengths) / length / math.sqrt(float(np.mean(excluded**2)))
     z = float(stats.norm.ppf(1 - error / 2)) * math.sqrt(1 + t * t / (2 * freedom))
     centre = t * (1 - 1 / (4 * freedom))
-    return Estimate(centre / length, (centre - z) / length, (centre + z) / length)
+    return Measurement(centre / length, (centre - z) / length, (centre + z) / length)
 
 
-def one_run_epsilon(
-    scores: NDArray[np.float64], included: NDArray[np.bool_], delta: float, confidence: float = CONFIDENCE
-) -> float:
-    """The ε that one run refutes: with this confidence, the mechanism is not (ε', δ)-DP for any ε' below it.
+def one_run_epsilon(scores: FloatArray, included: BoolArray, delta: float, confidence: float = CONFIDENCE) -> float:
+    """Compute the ε that one run refutes: with this confidence, the mechanism is not (ε', δ)-DP for any ε' below it.
 
     Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), theorem 5.2: of r guesses of fair
     coins v or more are right with probability at most β + 2mδα, where β = P[B ≥ v], α = max_i P[v > B ≥ v − i]/i and
     B is binomial with r trials and rate e^ε/(1 + e^ε). The canaries with the highest scores are guessed to be in, as
-    many with the lowest to be out; so many as `GUESSED` says.
+    many with the lowest to be out; as many as `GUESSED` says.
 
     Args:
-        scores: of every canary, a function of what the run gave out.
+        scores: of every canary, a function of what the run released.
         included: their coins.
         delta: δ.
         confidence: of the bound.
     """
+    # The share that is guessed best is chosen by the result, so each gets an equal part of the error (union bound).
     error = (1 - confidence) / len(GUESSED)
     order = np.argsort(scores)
     best = 0.0
@@ -91,7 +88,7 @@ def one_run_epsilon(
 
 
 def refuted_epsilon(canaries: int, guesses: int, right: int, delta: float, error: float) -> float:
-    """The largest ε at which so many right guesses have probability `error` or less; 0 where there is none."""
+    """Search the largest ε at which so many right guesses have probability `error` or less; 0 where none has."""
     if p_value(canaries, guesses, right, 0.0, delta) > error:
         return 0.0
     low, high = 0.0, 1.0
@@ -105,7 +102,7 @@ def refuted_epsilon(canaries: int, guesses: int, right: int, delta: float, error
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Greatest probability of so many right guesses or more against an (ε, δ)-DP mechanism (theorem 5.2)."""
+    """Bound the probability of so many right guesses or more against an (ε, δ)-DP mechanism (theorem 5.2)."""
     rate, steps = 1 / (1 + math.exp(-epsilon)), np.arange(1, right + 1)
     beyond = float(special.bdtrc(right - 1, guesses, rate)) if right else 1.0
     nearly = np.where(steps < right, special.bdtrc(np.maximum(right - steps - 1, 0), guesses, rate), 1.0)
@@ -114,5 +111,5 @@ def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
 
 
 def gaussian_epsilon(mu_low: float, delta: float) -> float:
-    """ε at δ of a Gaussian mechanism with this μ; 0 where μ may be 0."""
+    """Convert μ of a Gaussian mechanism to ε at δ; 0 where μ may be 0."""
     return gdp_epsilon(mu_low, delta) if mu_low > 0 else 0.0

@@ -1,11 +1,11 @@
-"""Canaries: clients with secret random directions, each in or out by a fair coin, looked for in what is released.
+"""Canaries: clients with secret random directions, each in or out by a fair coin, searched for in what is released.
 
 A canary i uploads a vector far longer than C, so that after the clip its claimed contribution is v_i. Its score is the
 matched filter Σ_t <v_i, y_t − known>/s_t², s the claimed std of the noise, scaled so that by the claim an excluded
 canary has N(0, 1) and an included one N(μ_i, 1), where μ_i² = Σ_t |v_i/s_t|²: for the Gaussian mechanism Σ_t 1/σ_t²
 over the rounds that it took part in. Known are the contributions of all other canaries, up to a factor common to all
-that is fitted: an attacker who knows everybody but one is the one that the privacy claim is about. (Andrew et al.,
-"One-shot empirical privacy estimation for federated learning", 2024, use such canaries; Steinke et al. 2023 the coins.)
+that is fitted: the privacy claim is about an attacker who knows everybody but one. (Andrew et al., "One-shot
+empirical privacy estimation for federated learning", 2024, use such canaries; Steinke et al. 2023 the coins.)
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
 from fl_core.audit.bounds import (
     CONFIDENCE,
-    Estimate,
+    Measurement,
     gaussian_epsilon,
     one_run_epsilon,
     signal_estimate,
@@ -29,6 +28,7 @@ from fl_core.audit.bounds import (
 )
 from fl_core.audit.claims import claimed_contributions, claimed_std, claimed_upload_std
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
+from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require
 from fl_core.base.streams import numpy_generator, torch_generator
 from fl_core.run.cohort import Cohort
@@ -44,31 +44,31 @@ _TESTS = 3  # signal, noise and differences between clients share the error
 
 @dataclass(frozen=True)
 class CanaryScores:
-    """What the canaries showed.
+    """Scores of the canaries and what they measure.
 
     Attributes:
         scores: of every canary that took part, by the claim N(0, 1) or N(length, 1).
-        lengths: μ_i, the mean that the claim gives it if it is in.
+        lengths: μ_i, the mean that the claim gives an included canary.
         included: the coins.
-        blind: scores that know neither coins nor cohorts, for the one-run bound.
+        blind: scores computed without coins and cohorts, for the one-run bound.
         mu: claimed μ of a canary that takes part in every round.
-        signal: measured over claimed μ, by the spread that is really there; intervals hold together.
-        spread: of the excluded scores, claimed 1.
-        differs: how many times wider the included canaries' scores spread, where chance does not explain it; else None.
+        signal: measured over claimed μ, by the measured spread; the intervals hold jointly.
+        spread: std of the excluded scores, claimed 1.
+        differs: factor by which included scores spread wider, where chance does not explain it; else None.
         one_run: lower bound on ε from the coins alone (Steinke et al. 2023).
-        gaussian: lower bound on ε where scores are normal; None where cohorts are secret.
-        rounds: rounds seen.
+        gaussian: lower bound on ε for normal scores; None where cohorts are secret.
+        rounds: number of rounds.
         runs: independent runs that the canaries were spread over.
-        what: what the scores were taken from.
+        what: source of the scores in words.
     """
 
-    scores: NDArray[np.float64]
-    lengths: NDArray[np.float64]
-    included: NDArray[np.bool_]
-    blind: NDArray[np.float64]
+    scores: FloatArray
+    lengths: FloatArray
+    included: BoolArray
+    blind: FloatArray
     mu: float
-    signal: Estimate
-    spread: Estimate
+    signal: Measurement
+    spread: Measurement
     differs: float | None
     one_run: float
     gaussian: float | None
@@ -77,18 +77,18 @@ class CanaryScores:
     what: str
 
     @property
-    def measured(self) -> Estimate:
-        """μ as it was measured, with its interval."""
-        return Estimate(*(self.mu * value for value in (self.signal.value, self.signal.low, self.signal.high)))
+    def measured(self) -> Measurement:
+        """Measured μ with its interval."""
+        return Measurement(*(self.mu * value for value in (self.signal.value, self.signal.low, self.signal.high)))
 
 
 def attack_canaries(
     config: FederationConfig, clip_norm: float, canaries: int, seed: int
 ) -> tuple[CanaryScores, StagedFederation]:
-    """Run the federation with canaries for clients, as many runs as it takes to have room for all.
+    """Run the federation with canaries for clients, in as many runs as have room for all.
 
     Returns:
-        What they showed, and the federation with its books.
+        Their scores, and the federation with its books.
 
     Raises:
         InputError: there are too few canaries.
@@ -111,7 +111,7 @@ def attack_canaries(
 
 
 class _Attack:
-    """Canaries of a federation, and what is gathered about each."""
+    """Canaries of a federation, and the sums that their scores are computed from."""
 
     def __init__(self, federation: StagedFederation, clip_norm: float, canaries: int, seed: int):
         self._federation = federation
@@ -154,13 +154,14 @@ class _Attack:
             filters = (claimed[run, places] / std[run]).to(torch.float64)
             gram = filters @ filters.T
             lengths = gram.diagonal()
+            # What the other included canaries add to each filter: known to the attacker, up to a common factor.
             others = (gram - torch.diag(lengths)) @ self._coins[ids].to(torch.float64)
             self._add(ids, filters @ heard, lengths, others)
             if self._secret:
                 self._score_blind(run, cohorts, heard, std[run])
 
     def _score_uploads(self, cohort: Cohort, cohorts: Cohorts, released: Released, claimed: Tensor) -> None:
-        """The same for a server that sees every upload by itself."""
+        """Add a round for a server that sees every upload by itself."""
         assert released.uploads is not None
         std = claimed_upload_std(self._federation, cohorts).expand_as(released.uploads)
         ids = self._ids[cohort.run, cohort.client]
@@ -175,13 +176,13 @@ class _Attack:
         self._sums["length"].index_add_(0, ids, lengths)
 
     def _score_blind(self, run: int, cohorts: Cohorts, heard: Tensor, std: Tensor) -> None:
-        """A score for all canaries of a run, whether they were drawn for this round or not."""
+        """Add a round to the score of all canaries of a run, drawn for it or not."""
         ids = self._ids[run][self._ids[run] >= 0]
         filters = (self._directions[ids] / std).to(torch.float64)
         self._sums["blind"].index_add_(0, ids, filters @ heard * float(cohorts.clip[run]))
 
     def result(self, rounds: int) -> CanaryScores:
-        """Scores and estimates."""
+        """Compute scores and estimates from the sums."""
         sums = {name: value.cpu().numpy() for name, value in self._sums.items()}
         took_part = sums["length"] > 0
         coins = self._coins.cpu().numpy()
@@ -215,9 +216,7 @@ class _Attack:
             what="single uploads" if self._by_upload else "the released sum",
         )
 
-    def _gaussian(
-        self, scores: NDArray[np.float64], lengths: NDArray[np.float64], included: NDArray[np.bool_], mu: float
-    ) -> float:
+    def _gaussian(self, scores: FloatArray, lengths: FloatArray, included: BoolArray, mu: float) -> float:
         alone = signal_estimate(scores[included], lengths[included], scores[~included], 2 * (1 - CONFIDENCE))
         return gaussian_epsilon(alone.low * mu, self._delta)
 
@@ -225,10 +224,8 @@ class _Attack:
 _SUMS = ("raw", "others", "length", "blind")
 
 
-def _difference(
-    scores: NDArray[np.float64], lengths: NDArray[np.float64], included: NDArray[np.bool_], error: float
-) -> float | None:
-    """Spread of included scores around their common gain over that of excluded ones, where an F test finds it wider."""
+def _difference(scores: FloatArray, lengths: FloatArray, included: BoolArray, error: float) -> float | None:
+    """Compare the spread of included scores around their common gain with that of excluded ones, by an F test."""
     inside, expected = scores[included], lengths[included]
     gain = float(inside @ expected / (expected @ expected))
     ratio = float(np.sum((inside - gain * expected) ** 2) / (len(inside) - 1) / np.mean(scores[~included] ** 2))
@@ -237,7 +234,7 @@ def _difference(
 
 
 def _directions(federation: StagedFederation, canaries: int, seed: int) -> Tensor:
-    """Unit vectors `[canaries, size]` on what clients share, long in every layer, orthogonal within a run."""
+    """Draw unit vectors `[canaries, size]` on what clients share, long in every layer, orthogonal within a run."""
     config, model = federation.config, federation.model
     generator = torch_generator(seed, "audit", 1, federation.device)
     shared = federation.recipe.personalization.static_mask(model, federation.device)
@@ -247,6 +244,7 @@ def _directions(federation: StagedFederation, canaries: int, seed: int) -> Tenso
         draws = torch.randn(count, model.size, generator=generator, device=federation.device)
         vectors = saturated(federation, draws if shared is None else draws * shared)
         if count <= model.size // 2:
+            # Orthogonal directions do not disturb each other; where there are more than fit, `others` corrects for it.
             frame, upper = torch.linalg.qr(vectors.T)
             vectors = (frame * upper.diagonal().sign()).T
         pieces.append(vectors)

@@ -1,5 +1,4 @@
-"""What a method claims about a round, written down a second time and from the papers, so that the code can be held
-against it.
+"""Claims of a method about a round, written a second time and from the papers, so that code can be tested by them.
 
 The claim under every guarantee is a Gaussian mechanism: no client moves the sum of the uploads by more than C, and
 the noise has std Cσ (of a single upload too, where noise is `local`; the sum of m of those has Cσ√m). With clips C_l
@@ -20,7 +19,7 @@ from fl_core.run.release import Cohorts
 
 
 def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
-    """Std that the noise is claimed to have in the sum `[runs, size]`."""
+    """Compute the claimed std of the noise in the sum `[runs, size]`."""
     std = (cohorts.clip * cohorts.noise_multiplier).unsqueeze(-1)
     if federation.noise.in_full:
         std = std * cohorts.participants.clamp_min(1).sqrt().unsqueeze(-1)
@@ -32,12 +31,12 @@ def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
 
 
 def claimed_upload_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
-    """Std that the noise is claimed to have in each upload, where it is local `[runs, width or 1, size]`."""
+    """Compute the claimed std of the noise in each upload, where it is local `[runs, width or 1, size]`."""
     return (cohorts.clip * cohorts.noise_multiplier)[:, None, None] * _layer_factors(federation, cohorts)
 
 
 def claimed_contributions(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
-    """What of each upload the claim says is left after the clip `[runs, width, size]`.
+    """Compute what the claim leaves of each upload after the clip `[runs, width, size]`.
 
     Uploads here are far longer than C, so each comes out at its limit: C, in each layer C_l, times the share of the
     budget that the client asks for. A clip per coordinate keeps signs; that it bounds the whole by C is the claim.
@@ -66,13 +65,13 @@ def _to_norm(vectors: Tensor, norm: Tensor) -> Tensor:
 
 
 def _shares(cohorts: Cohorts) -> Tensor:
-    """C_l²/C² of each layer `[runs, width or 1, layers]`; they sum to 1 by the claim."""
+    """Compute C_l²/C² of each layer `[runs, width or 1, layers]`; they sum to 1 by the claim."""
     assert cohorts.layer_weights is not None
     return cohorts.layer_weights / cohorts.layer_weights.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
 def _layer_factors(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
-    """√L·C_l/C in every coordinate `[runs, width or 1, size]`; 1 for a clip of the whole."""
+    """Compute √L·C_l/C in every coordinate `[runs, width or 1, size]`; 1 for a clip of the whole."""
     model = federation.model
     if federation.recipe.mechanism.clip != "layers":
         return torch.ones(1, 1, model.size, device=federation.device)
@@ -82,7 +81,7 @@ def _layer_factors(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
 
 
 def received(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
-    """Coordinates in which somebody uploads something `[runs, size]` (bool)."""
+    """Mask the coordinates in which somebody uploads something `[runs, size]` (bool)."""
     if cohorts.uploaded is None:
         return torch.ones(federation.runs, federation.model.size, dtype=torch.bool, device=federation.device)
     if cohorts.uploaded.shape[1] == 1:

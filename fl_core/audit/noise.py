@@ -1,8 +1,8 @@
-"""The noise of rounds in which nobody uploads anything.
+"""Noise attack: measurement of the noise in rounds in which nobody uploads anything.
 
-Clients train as in the canary attack, so that masks and risks are what attacked ones are; their uploads are zero where
-they arrive. What is released is then noise, and must have the claimed std in every layer and every coordinate that the
-server receives, and be another one in every round and run.
+Clients train as in the canary attack, so that masks and risks are those of attacked clients; their uploads are
+replaced by zero where they arrive. The release is then noise, and must have the claimed std in every layer and every
+coordinate that the server receives, and be drawn anew in every round and run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fl_core.audit.bounds import Estimate, spread_interval
+from fl_core.audit.bounds import Measurement, spread_interval
 from fl_core.audit.claims import claimed_std, claimed_upload_std, received
 from fl_core.audit.staging import Moves, StagedFederation, audit_seeds, saturated
+from fl_core.base.arrays import FloatArray
 from fl_core.base.streams import torch_generator
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan
@@ -36,19 +36,19 @@ ERROR = 1e-3
 
 @dataclass(frozen=True)
 class Noise:
-    """What the noise was.
+    """Measurements of the noise.
 
     Attributes:
         layers: per layer, its std over the claimed one.
         names: of the layers.
         lowest, highest: std over the claimed one of the coordinates with least and most noise.
-        some_low, some_high: whether those are beyond what chance explains.
-        repeated: whether two releases share noise.
+        some_low, some_high: True if those are beyond what chance explains.
+        repeated: True if two releases share noise.
         correlation: the largest between two releases.
-        samples: releases.
+        samples: number of releases.
     """
 
-    layers: tuple[Estimate, ...]
+    layers: tuple[Measurement, ...]
     names: tuple[str, ...]
     lowest: float
     highest: float
@@ -59,28 +59,28 @@ class Noise:
     samples: int
 
     @property
-    def least(self) -> Estimate:
-        """That of the layer with the least noise."""
+    def least(self) -> Measurement:
+        """Measurement of the layer with the least noise."""
         return min(self.layers, key=lambda one: one.value)
 
     @property
-    def most(self) -> Estimate:
-        """That of the layer with the most."""
+    def most(self) -> Measurement:
+        """Measurement of the layer with the most noise."""
         return max(self.layers, key=lambda one: one.value)
 
     @property
     def too_low(self) -> bool:
-        """Whether there is less noise than claimed somewhere."""
+        """True if there is less noise than claimed somewhere."""
         return self.some_low or any(layer.high < 1 for layer in self.layers)
 
     @property
     def too_high(self) -> bool:
-        """Whether there is more noise than claimed somewhere."""
+        """True if there is more noise than claimed somewhere."""
         return self.some_high or any(layer.low > 1 for layer in self.layers)
 
 
 def attack_noise(config: FederationConfig, clip_norm: float, seed: int) -> Noise:
-    """Measure it over the rounds of as many runs as it takes.
+    """Measure the noise over the rounds of as many runs as give enough samples.
 
     Args:
         config: the federation as it is to run.
@@ -111,7 +111,7 @@ def attack_noise(config: FederationConfig, clip_norm: float, seed: int) -> Noise
 
 
 def random_moves(federation: StagedFederation, clip_norm: float, seed: int) -> Moves:
-    """Moves of every client in a direction of its own, far longer than C."""
+    """Make moves of every client in a direction of its own, far longer than C."""
     size = federation.model.size
 
     def moves(run: Tensor, client: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def random_moves(federation: StagedFederation, clip_norm: float, seed: int) -> M
 
 
 class _Gathered:
-    """Squares of standardised noise, by coordinate, and some of it to compare between releases."""
+    """Squares of standardised noise by coordinate, and a selection of coordinates to compare between releases."""
 
     def __init__(self, federation: StagedFederation):
         self._model = federation.model
@@ -137,7 +137,7 @@ class _Gathered:
         self._samples = 0
 
     def add(self, noise: Tensor, there: Tensor) -> None:
-        """Releases `[n, size]`, and where something was received `[n, size]`."""
+        """Add releases `[n, size]`, and where something was received `[n, size]`."""
         some = there.any(-1)
         noise, there = torch.where(there, noise, 0.0)[some], there[some]
         self._squares += noise.to(torch.float64).square().sum(0)
@@ -147,7 +147,7 @@ class _Gathered:
         self._kept.append(noise[: max(0, room), self._compared])
 
     def result(self) -> Noise:
-        """Ratios to the claim, and tests of it."""
+        """Compute the ratios to the claim, and test them."""
         squares, counts = self._squares.cpu().numpy(), self._counts.cpu().numpy()
         layers = [span for span in self._model.layers if counts[span.slice].sum() > 0]
         error = ERROR / 3 / len(layers)
@@ -171,8 +171,8 @@ class _Gathered:
         )
 
 
-def _repeats(noise: NDArray[np.float64]) -> tuple[float, bool]:
-    """The largest correlation between two rows, and whether chance explains it."""
+def _repeats(noise: FloatArray) -> tuple[float, bool]:
+    """Find the largest correlation between two rows; True if chance does not explain it."""
     if len(noise) < 2:
         return 0.0, False
     products, scale = noise @ noise.T, np.sqrt((noise**2) @ (noise**2).T)

@@ -1,7 +1,7 @@
-"""How far one client moves what is released, with the noise off.
+"""Sensitivity attack: change of what is released by one client, with the noise off.
 
-Clients of very different sizes send updates a million times too long in every layer; a cohort and a half of it each
-meet themselves without one client, which pulls alone, or against all the others.
+Clients of very different sizes send updates a million times too long in every layer; a cohort, and half of it, are
+each compared with themselves without one client, which pulls alone, or against all the others.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The worst case over all pairs of neighbours.
+    """Worst case over all pairs of neighbours.
 
     Attributes:
         total: change of the sum over C.
         mean: change of the mean that moves the server over C / expected cohort; None where its divisor is public, so
-            that the mean tells no more than the sum.
+            that the mean reveals no more than the sum.
         uploads: norm of single uploads over C, where they are noised one by one; else None.
-        pairs: neighbours compared.
+        pairs: number of pairs compared.
     """
 
     total: float
@@ -48,7 +48,7 @@ class Sensitivity:
 
     @property
     def holds(self) -> bool:
-        """Whether nobody passes C."""
+        """True if no client passes C."""
         return max(self.total, self.mean or 0.0, self.uploads or 0.0) <= 1 + TOLERANCE
 
 
@@ -75,7 +75,7 @@ def attack_sensitivity(config: FederationConfig, clip_norm: float, seed: int) ->
 
 
 def without_noise(config: FederationConfig) -> FederationConfig:
-    """The same without noise and without telemetry; clients with budgets of their own use all of C."""
+    """Switch noise and telemetry off; clients with budgets of their own use all of C."""
     edits = config.set
     if config.client_epsilon:
         edits = ",".join([*read_list("set", edits), "mechanism.client_budget=uniform"])
@@ -83,7 +83,7 @@ def without_noise(config: FederationConfig) -> FederationConfig:
 
 
 class _Attack:
-    """Neighbours of one federation, from one saved state."""
+    """Neighbouring cohorts of one federation, played from one saved state."""
 
     def __init__(self, federation: StagedFederation, clip_norm: float, seed: int):
         self._federation, self._clip = federation, clip_norm
@@ -107,7 +107,7 @@ class _Attack:
         self._state = federation.state_dict()
 
     def _witnesses(self) -> list[int]:
-        """Clients evenly over the ranking by size, in order."""
+        """Choose clients evenly over the ranking by size, in order."""
         sizes = self._federation.tables.train_count[0].to("cpu")
         ranked = torch.argsort(sizes, stable=True).tolist()
         count = min(WITNESSES, len(ranked))
@@ -115,14 +115,14 @@ class _Attack:
         return sorted(ranked[place] for place in places)
 
     def leavers(self, cohort: Sequence[int]) -> list[int]:
-        """Those with most and with least data, and some between."""
+        """Choose the clients with most and with least data, and some between."""
         sizes = self._federation.tables.train_count[0].to("cpu")
         ranked = sorted(cohort, key=lambda one: int(sizes[one]))
         places = torch.linspace(0, len(ranked) - 1, min(LEAVERS, len(ranked))).round().to(torch.int64).tolist()
         return [ranked[place] for place in places]
 
     def compare(self, cohort: Sequence[int], gone: int, opposed: bool) -> dict[str, float]:
-        """Changes over what is claimed, between a cohort and the same without one client.
+        """Compare a cohort with the same without one client: changes over what is claimed.
 
         Where the divisor is public, so is the number of clients, and the client stays but uploads nothing.
         """
@@ -147,7 +147,7 @@ class _Attack:
     def _play(
         self, cohort: Sequence[int], gone: int | None, opposed: bool, silent: bool = False
     ) -> tuple[Tensor, Tensor, float]:
-        """Sum and mean `[size]` and the longest upload of a round of this cohort."""
+        """Play a round of this cohort: sum and mean `[size]`, and the longest upload."""
         federation = self._federation
         ranks = {client: rank for rank, client in enumerate(self._everyone)}
 
