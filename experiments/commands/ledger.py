@@ -79,6 +79,12 @@ def print_report(record: RunRecord, console: Console, accountants: tuple[str, ..
 def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """The report but for the table of releases, as names and texts."""
     facts, ledger = record.facts, record.ledger
+    if record.unsaved_rounds:
+        yield (
+            "interrupted",
+            f"{record.unsaved_rounds} of these rounds are known by the journal of charges alone; all are counted, "
+            "though the last may not have run",
+        )
     yield "unit", UNIT
     yield "delta", delta_warning(ledger.delta, facts.clients) or f"{ledger.delta:g}"
     yield "sampling", sampling_text(facts)

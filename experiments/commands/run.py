@@ -16,9 +16,10 @@ from envs.tasks import default_federation
 from experiments.contenders.contenders import make_contenders
 from experiments.contenders.play import Contender, episode_of
 from experiments.contenders.progress import rounds_bar
+from experiments.records.charge_journal import ChargeJournal
 from experiments.records.costs import composed_epsilon
 from experiments.records.folder import make_run_folder, write_csv, write_yaml
-from experiments.records.ledger_file import record_of, write_record
+from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.privacy import privacy_report
 from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
@@ -62,6 +63,7 @@ class RunCommand:
             require_same_run(self.resume, state, core, contender.builds[0](core))
             core.load_state_dict(state.core)
             midway = bool(core.federation.rounds.any())
+            _open_journal(core, contender, self.resume, resumed=True)
             _finish(core, contender, self.resume, state.about, state.memory, midway)
             return
         require_count("seed", self.seed, least=0)
@@ -74,6 +76,7 @@ class RunCommand:
         core.reset([0], [RunSettings(seed=self.seed)])
         folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": contender.view})
+        _open_journal(core, contender, folder)
         about = {
             "settings": settings,
             "controller": self.controller,
@@ -86,6 +89,24 @@ class RunCommand:
 
 def _make_core(settings: Mapping[str, Any], contender: Contender) -> EnvCore:
     return make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+
+
+def _open_journal(core: EnvCore, contender: Contender, folder: Path, resumed: bool = False) -> None:
+    """From now on every charge of the run is on disk before its round touches any data."""
+    if not core.federation.recipe.private:
+        return  # nothing is charged
+    record = _record(core, contender)
+    run = journal_head(record)
+    journal = ChargeJournal.resume(folder, run, record.books) if resumed else ChargeJournal.start(folder, run)
+    core.federation.charging.on_charge = journal.charge
+    if not resumed:
+        write_record(folder, record)  # with it the journal can be read, whenever the run is killed
+
+
+def _record(core: EnvCore, contender: Contender) -> RunRecord:
+    """Books and facts of the run as it stands."""
+    tuning = contender.tuning(core.federation.config.population)
+    return record_of(core, 0, contender.name, contender.reads, tuning)
 
 
 def _finish(
@@ -119,13 +140,15 @@ class _Record:
         """Let the controller act to the end."""
         policy = self._contender.builds[0](self._core)
         save_run_state(self._folder, self._about, self._core, policy, memory)
-        saved = time.monotonic()
+        saved, measured = time.monotonic(), midway
         for latest in decisions(self._core, policy, memory, midway):
-            progress(self._write_new_rounds())
-            if time.monotonic() - saved > SAVE_SECONDS:
+            # Nothing of the first decision leaves the process before it is on disk by which executor it was made:
+            # what goes on by another rounds differently, and would release the same noise on other sums.
+            if not measured or time.monotonic() - saved > SAVE_SECONDS:
                 self.save("running")
                 save_run_state(self._folder, self._with_executor(), self._core, policy, latest)
-                saved = time.monotonic()
+                saved, measured = time.monotonic(), True
+            progress(self._write_new_rounds())
 
     def _with_executor(self) -> dict[str, Any]:
         """What the run was asked to do, with the executor that was measured: another rounds differently."""
@@ -144,8 +167,7 @@ class _Record:
         """Write rounds, ledger and summary as they stand."""
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
         write_csv(self._folder / "rounds.csv", rows)
-        tuning = self._contender.tuning(self._core.federation.config.population)
-        write_record(self._folder, record_of(self._core, 0, self._contender.name, self._contender.reads, tuning))
+        write_record(self._folder, _record(self._core, self._contender))
         write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from envs import EnvCore
 from envs.signals import is_schedule_feature
+from experiments.records.charge_journal import FILE as FILE_OF_CHARGES
+from experiments.records.charge_journal import describe, read_journal, require_prefix, require_same_run
+from experiments.records.consistency import check_books, check_folder
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, sealed
-from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig
 
 FORMAT = 1
 FILE = "ledger.json"
+PROGRESS = ("rounds_done", "diverged")
+"""Facts that change on a run's way."""
 _LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
 
 
@@ -136,10 +142,17 @@ def facts_of(
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What counts a run's privacy, and the facts that say what that is worth."""
+    """What counts a run's privacy, and the facts that say what that is worth.
+
+    Attributes:
+        facts: of the run.
+        books: of the run.
+        unsaved_rounds: rounds known by the journal of charges alone, because the run was killed.
+    """
 
     facts: RunFacts
     books: Books
+    unsaved_rounds: int = 0
 
     @property
     def ledger(self) -> Ledger:
@@ -164,6 +177,12 @@ def record_of(
     return RunRecord(facts_of(core, row, controller, reads, tuning), core.federation.charging.books[row])
 
 
+def journal_head(record: RunRecord) -> dict[str, Any]:
+    """Describe a run for its journal of charges: what does not change on its way."""
+    facts = {name: value for name, value in asdict(record.facts).items() if name not in PROGRESS}
+    return describe(facts, record.books)
+
+
 def write_record(folder: Path, record: RunRecord) -> None:
     """Write a run's `ledger.json`, whole or not at all."""
     books = record.books
@@ -172,6 +191,7 @@ def write_record(folder: Path, record: RunRecord) -> None:
         "accountant": books.ledger.accountant,
         "claimed_by": None if books.claim is None else books.claim.accountant,
         "charges_are": _LEGEND,
+        "journal": FILE_OF_CHARGES if (folder / FILE_OF_CHARGES).exists() else None,
         "joint_noise_multipliers": [charge.noise_multiplier for charge in books.ledger.charges],
         **books.state_dict(),
     }
@@ -179,10 +199,11 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record in a run's folder.
+    """Read the record of a run, with every charge that is on disk.
 
     Raises:
-        InputError: it is no run's folder, or its ledger was edited, is damaged or does not fit itself.
+        InputError: it is no run's folder, its ledger was edited, is damaged or contradicts itself, its journal of
+            charges or the run beside it.
     """
     require(folder.is_dir(), f"There is no folder '{folder}'.")
     path = folder / FILE
@@ -197,8 +218,34 @@ def read_record(folder: Path) -> RunRecord:
             None if content["claim"] is None else Ledger.from_state(content["claim"]),
             tuple(Ledger.from_state(one) for one in content["clients"]),
         )
-        return RunRecord(RunFacts(**facts), books)
+        record = RunRecord(RunFacts(**facts), books)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"The file '{path}' is not one that a run wrote ({error!r}).") from error
+    check_books(path, asdict(record.facts), record.books)
+    record = _with_journal(record, folder, bool(content.get("journal")))
+    check_folder(folder, asdict(record.facts), record.books)
+    return record
+
+
+def _with_journal(record: RunRecord, folder: Path, expected: bool) -> RunRecord:
+    """Charge to a record's books what its journal alone knows; `expected` says that there must be a journal."""
+    path = folder / FILE_OF_CHARGES
+    if not path.exists():
+        require(not expected, f"The ledger in '{folder}' was written beside a {FILE_OF_CHARGES}, which is missing.")
+        return record
+    journal, books = read_journal(path), record.books
+    require_same_run(path, journal.run, journal_head(record), FILE)
+    require_prefix(books, journal, path, FILE)
+    unsaved = len(journal.rounds) - len(books.ledger.charges)
+    for name, ledger in books.by_name().items():
+        for index, releases in journal.of(name)[len(ledger.charges) :]:
+            try:
+                ledger.charge(index, [Release(what, float(sigma), kind) for what, sigma, kind in releases])
+            except BudgetExhausted as error:
+                raise InputError(f"The file '{path}' is not one that a run wrote: {error}") from error
+    if not unsaved:
+        return record
+    facts = replace(record.facts, rounds_done=len(journal.rounds))
+    return RunRecord(facts, books, unsaved)

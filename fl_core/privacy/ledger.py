@@ -66,6 +66,11 @@ class Charge:
     """Of all the round's releases together, (Σ σ_k⁻²)^(−1/2): they share one sample, so they are one release."""
     sampling_rate: float
 
+    def as_row(self) -> list[Any]:
+        """Return it as JSON values: round, and name, σ and class of each release."""
+        told = [[one.name, spelled_out(float(one.noise_multiplier)), one.signal_class] for one in self.releases]
+        return [self.round, told]
+
 
 # --- The ledger ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +113,16 @@ class Ledger:
     def charges(self) -> tuple[Charge, ...]:
         """All charges, in order."""
         return tuple(self._charges)
+
+    @property
+    def last_charge(self) -> Charge | None:
+        """The latest charge; None before the first."""
+        return self._charges[-1] if self._charges else None
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """All charges as JSON values, as `Charge.as_row`; copy them before changing any."""
+        return list(self._rows)
 
     @cached_property
     def uniform_noise_multiplier(self) -> float:
@@ -160,7 +175,7 @@ class Ledger:
         charge = Charge(round_index, tuple(releases), joint, self.sampling_rate)
         self._charges.append(charge)
         self._costs.append(cost)
-        self._rows.append(_row(charge))
+        self._rows.append(charge.as_row())
         self._texts.append(json.dumps(self._rows[-1], allow_nan=False))
         return charge
 
@@ -288,11 +303,6 @@ class Ledger:
             "rounds": self.rounds,
             "claim": self.claim,
         }
-
-
-def _row(charge: Charge) -> list[Any]:
-    """A charge as JSON values: round, and name, σ and class of each release."""
-    return [charge.round, [[r.name, spelled_out(float(r.noise_multiplier)), r.signal_class] for r in charge.releases]]
 
 
 def _digest_of(charges: str, head: Mapping[str, Any]) -> str:

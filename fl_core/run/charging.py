@@ -19,6 +19,7 @@ from fl_core.base.errors import require
 from fl_core.privacy.ledger import (
     NOTHING,
     BudgetExhausted,
+    Charge,
     Ledger,
     Release,
     split_noise_multiplier,
@@ -31,6 +32,8 @@ from fl_core.run.config import FederationConfig
 from fl_core.run.plan import LEAST_SHARE, BoolArray, FloatArray, RoundPlan
 
 UPDATE, RISK = "update", "risk"
+OnCharge = Callable[[int, Mapping[str, Charge]], None]
+"""Told a run's row and what its next round is charged, by the book's name, before any data is touched."""
 MOST_BIT_SHARE = 0.5
 """The most of a round's privacy that a clip bit with noise of its own takes, in rounds noisier than planned."""
 
@@ -56,6 +59,11 @@ class Books:
     def budget(self) -> Ledger:
         """What gives out the noise: the claim, or the ledger itself."""
         return self.claim or self.ledger
+
+    def by_name(self) -> dict[str, Ledger]:
+        """Return every ledger by the name that a journal of charges gives it."""
+        named = {"ledger": self.ledger} | ({} if self.claim is None else {"claim": self.claim})
+        return named | {f"client budget {place}": one for place, one in enumerate(self.clients)}
 
     def in_use(self, ledger: Ledger) -> bool:
         """Whether a ledger of `clients` has paid for every round so far."""
@@ -89,6 +97,8 @@ class Charging:
 
     Attributes:
         books: per run, what counts its privacy.
+        on_charge: called when a round is charged and before it runs, as by a journal on disk; a round whose charge it
+            refuses by an error does not run, but stays charged.
     """
 
     def __init__(self, config: FederationConfig, recipe: Recipe, books: Sequence[Books]):
@@ -98,6 +108,7 @@ class Charging:
         top = max((knob.high for knob in recipe.knobs if knob.name == "budget_pace"), default=math.inf)
         self._top_pace = top * (1 - 1e-9)  # spends all that is left, however many rounds there are
         self.books = list(books)
+        self.on_charge: OnCharge | None = None
 
     @staticmethod
     def prepare(config: FederationConfig, recipe: Recipe, epsilon: float) -> Books:
@@ -217,6 +228,9 @@ class Charging:
             factor = effective(row)
             real = {name: value * factor if name == UPDATE else value for name, value in multipliers.items()}
             books.ledger.charge(round_index, [Release(name, value) for name, value in real.items()])
+        if self.on_charge is not None:
+            latest = {name: one.last_charge for name, one in books.by_name().items()}
+            self.on_charge(row, {name: one for name, one in latest.items() if one and one.round == round_index})
         return multipliers
 
     def _budget_share(self, plan: RoundPlan, row: int, round_index: int) -> float | None:

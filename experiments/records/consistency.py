@@ -1,0 +1,101 @@
+"""Checks that a run's books agree with themselves, and with what else lies in the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.records.run_state import FORMAT as STATE_FORMAT
+from experiments.records.run_state import RECORD as STATE
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import json_number, read_json
+from fl_core.base.sealed import read_sealed
+from fl_core.run.charging import Books
+
+Facts = Mapping[str, Any]
+"""Fields of a `RunFacts` by name."""
+
+CONFIG, SUMMARY = "config.yaml", "summary.json"
+_SETTINGS = ("method", "guarantee", "clients", "sampling", "sampling_rate", "placement", "rounds", "population")
+_SUMMARISED = ("task", "method", "controller", "seed", "placement", "guarantee", "population")
+
+
+def check_books(path: Path, facts: Facts, books: Books) -> None:
+    """Refuse books that contradict themselves or their facts.
+
+    A round is charged before it runs, so there may be a charge more than rounds done, never one less.
+
+    Raises:
+        InputError: the numbers of charges and rounds, or a budget and a fact, do not fit.
+    """
+    done, ledger = facts["rounds_done"], books.ledger
+    for name, one in books.by_name().items():
+        charged = len(one.charges)
+        rounds = [row[0] for row in one.rows]
+        least = 0 if one in books.clients or not facts["private"] else done
+        require(
+            least <= charged <= (done + 1 if facts["private"] else 0) and rounds == list(range(charged)),
+            f"The file '{path}' contradicts itself: its {name} holds {charged} charges, but {done} rounds are done.",
+        )
+    total = facts["rounds"]
+    require(done <= total, f"The file '{path}' contradicts itself: {done} of {total} rounds are done.")
+    sound = facts["guarantee"] == "sound" or not facts["private"]
+    require(
+        sound is (books.claim is None),
+        f"The file '{path}' contradicts itself: guarantee is {facts['guarantee']}, but it holds "
+        f"{'no' if books.claim is None else 'a'} claim.",
+    )
+    amplified = facts["sampling"] == "poisson" and facts["placement"] != "local"
+    rate = facts["sampling_rate"] if amplified else 1.0
+    for field, said, counted in (("rounds", total, ledger.rounds), ("sampling_rate", rate, ledger.sampling_rate)):
+        require(
+            said == counted,
+            f"The file '{path}' contradicts itself: {field} of its facts comes to {said}, of its ledger to {counted}.",
+        )
+
+
+def check_folder(folder: Path, facts: Facts, books: Books) -> None:
+    """Refuse books that lie beside another run's configuration, summary or saved state.
+
+    Raises:
+        InputError: something that both say differs.
+    """
+    own = {name: facts[name] for name in ("task", "seed", "controller", *_SETTINGS)}
+    own |= {"epsilon": books.budget.epsilon, "delta": books.budget.delta}
+    for file, told in _told(folder):
+        for name, value in told.items():
+            mine = own[name]
+            require(
+                json_number(value) == json_number(mine),
+                f"The ledger in '{folder}' is of another run than {file} beside it: its {name} is {mine}, not {value}.",
+            )
+
+
+def _told(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read what the other files of a run's folder say of it, as far as they are there, by the facts' names."""
+    try:
+        if (folder / CONFIG).exists():
+            said = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+            yield CONFIG, _top(said) | _settings(said["federation"])
+        if (folder / SUMMARY).exists():
+            said = read_json(folder / SUMMARY)
+            told = {name: said[name] for name in _SUMMARISED}
+            yield SUMMARY, told | {"epsilon": said["epsilon_target"], "delta": said["delta"]}
+        if (folder / STATE).exists():
+            said = read_sealed(folder / STATE, STATE_FORMAT)["about"]
+            yield STATE, _settings(said["settings"]) | {"task": said["settings"]["task"], "seed": said["seed"]}
+    except (KeyError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The folder '{folder}' holds a file that no run wrote ({error!r}).") from error
+
+
+def _top(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: said[name] for name in ("task", "seed")}
+
+
+def _settings(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: said[name] for name in (*_SETTINGS, "epsilon", "delta")}
