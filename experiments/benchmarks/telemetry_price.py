@@ -6,18 +6,17 @@ and once from the noised share that is paid for out of the same ε; on the same 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from envs import make_core
+from envs import Setting
 from envs.instances import instance_seeds
 from envs.playing import run_to_the_end
-from experiments.contenders.contenders import make_contenders
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players
 from experiments.contenders.progress import rounds_bar
 from fl_core.data.datasets import dataset_available
 from fl_core.run.config import RunSettings
@@ -44,17 +43,13 @@ def main() -> None:
 
 def accuracies(task: str, controller: str, share: float) -> FloatArray:
     """Final global accuracy in percent of a controller on every seed `[seeds]`."""
-    settings: dict[str, Any] = {
-        "task": task,
-        "telemetry_share": share,
-        "population": "target",
-        "reward": "final-accuracy",
-    }
-    (contender,) = make_contenders([controller], settings, 1)
-    core = make_core(SEEDS, **settings, **contender.view)  # accuracy is measured at the end only
+    bench = Bench(Setting.of(task, telemetry_share=share, instances="test"), 1)
+    (player,) = make_players([controller], bench)
+    # Accuracy is measured at the end only.
+    core = bench.environments.of(player.setting.replace(evaluate_every_round=False), SEEDS)
     with rounds_bar(core.task.federation.rounds * SEEDS, f"{task}, {controller}, share {share:g}") as told:
         instances = [RunSettings(seed=seed) for seed in instance_seeds("test", SEEDS)]
-        run_to_the_end(core, contender.builds[0](core), instances, told)
+        run_to_the_end(core, player.builds[0](core), instances, told)
     return 100 * np.array([core.final_accuracy(row) for row in range(SEEDS)])
 
 

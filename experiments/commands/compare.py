@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +15,14 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from envs import EnvCore, make_core
+from envs import EnvSpec, Setting
 from envs.instances import instance_seeds
-from envs.tasks import default_federation
-from experiments.contenders.contenders import fixed_contender, make_contenders
+from envs.tasks import default_federation, find_task
+from experiments.contenders.bench import Bench, Needs
+from experiments.contenders.contenders import parse_contender, parse_contenders, prepare
 from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import Case, check_instances, deal, drawn, vary
-from experiments.contenders.play import Contender, Settings, play
+from experiments.contenders.play import Player, play
 from experiments.contenders.progress import rounds_bar
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
 from experiments.records.folder import make_run_folder, write_yaml
@@ -68,23 +69,20 @@ class CompareCommand:
     def execute(self) -> None:
         """Compare, write the report, and print the table."""
         require_count("seeds", self.seeds)
-        require_count("search_instances", self.search_instances)
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
-        settings = {"task": self.task, **asdict(self.federation)}
+        setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
+        bench = Bench(setting, self.search_instances, self.train_on, self.generator)
         instances = self.instances()
-        check_instances(instances, settings)
-        generated = settings | {"generator": self.generator}
+        contenders = parse_contenders(self.controllers)
+        check_instances(instances, contenders[0].core(bench).setting, bench.environments)
         if self.hindsight:
-            _grid_probe(settings)  # refuses a method without clip norms before any run is played
-        contenders = make_contenders(self.controllers, generated, self.search_instances, self.train_on)
+            bench.core(GRID)  # refuses a method without clip norms before any run is played
+        players = prepare(contenders, bench)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
         seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
-        comparison = compare(
-            contenders, settings, seeds, command_line(), instances, self.hindsight, drawn=bool(self.generator)
-        )
-        finish(comparison, folder)
+        finish(compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator)), folder)
 
     def instances(self) -> tuple[Instance, ...]:
         """The settings to compare in; none for the task's own.
@@ -105,8 +103,8 @@ def command_line() -> str:
 
 
 def compare(
-    contenders: Sequence[Contender],
-    settings: Settings,
+    players: Sequence[Player],
+    bench: Bench,
     seeds: Sequence[int],
     command: str,
     instances: Sequence[Instance] = (),
@@ -116,8 +114,8 @@ def compare(
     """Play every controller on every seed.
 
     Args:
-        contenders: the controllers.
-        settings: the environment, without any controller's view; unless it names a population, target clients.
+        players: the controllers.
+        bench: where they were prepared.
         seeds: of held-out runs, the same for all; dealt out to the instances in equal blocks.
         command: what to type to get this again.
         instances: settings to compare in; () for the task's own.
@@ -126,17 +124,13 @@ def compare(
     """
     cases = deal(seeds, instances)
     began = time.monotonic()
-    settings = {"instances": "test", **settings}
-    core = make_core(1, **{**settings, **contenders[0].view, "reward": "final-accuracy"})
+    core = bench.environments.of(players[0].setting)
     config = core.federation.config
-    results: list[ControllerResult] = []
-    executor = ""
-    for number, contender in enumerate(contenders, start=1):
-        title = f"{number}/{len(contenders)} {contender.label}"
-        with rounds_bar(config.rounds * len(cases) * len(contender.builds), title) as progress:
-            episodes, executor = play(contender, settings, cases, progress)
-        results.append(_result(contender, settings, episodes))
-    grid = _play_grid(settings, cases) if hindsight else ()
+    runs = len(cases) * sum(len(player.builds) for player in players)
+    with rounds_bar(config.rounds * runs, f"{len(players)} controllers") as progress:
+        episodes, executor = play(players, cases, bench.environments, progress)
+    results = [_result(player, bench, own) for player, own in zip(players, episodes, strict=True)]
+    grid = _play_grid(bench, cases) if hindsight else ()
     budget = core.federation.charging.budgets[0]
     return Comparison(
         task=core.task.name,
@@ -167,40 +161,37 @@ def compare(
     )
 
 
-def _result(contender: Contender, settings: Settings, episodes: Sequence[Episode]) -> ControllerResult:
-    """The record of what a contender did."""
-    probe = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
+def _result(player: Player, bench: Bench, episodes: Sequence[Episode]) -> ControllerResult:
+    """The record of what a player did."""
+    features = bench.environments.of(player.setting).features
     return ControllerResult(
-        name=contender.name,
-        label=contender.label,
-        signals=contender.signals,
-        signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in probe.features)),
-        training_rounds=contender.training_rounds,
-        search_rounds=contender.search_rounds,
-        tuned_on=contender.tuned_on,
-        tuned_population=contender.tuned_population,
+        name=player.name,
+        label=player.label,
+        signals=player.signals,
+        signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in features)),
+        training_rounds=player.training_rounds,
+        search_rounds=player.search_rounds,
+        tuned_on=player.tuned_on,
+        tuned_population=player.tuned_population,
         episodes=tuple(episodes),
-        trainings=contender.trainings,
-        releases=contender.releases,
+        trainings=player.trainings,
+        releases=player.releases,
     )
 
 
-def _grid_probe(settings: Settings) -> EnvCore:
-    """An environment of the grid of fixed clip norms."""
-    return make_core(1, **{**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy"})
+GRID = Needs("clip_norm")
+"""What the fixed clip norms of the hindsight need."""
 
 
-def _play_grid(settings: Settings, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
+def _play_grid(bench: Bench, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
     """Fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
-    core = _grid_probe(settings)
-    knob, rounds = core.knobs[0], core.federation.config.rounds
-    grid = [fixed_contender(float(value), settings) for value in knob.decode(np.linspace(-1, 1, COARSE_VALUES))]
-    results = []
-    with rounds_bar(rounds * len(cases) * len(grid), f"hindsight: {len(grid)} fixed clip norms") as progress:
-        for contender in grid:
-            episodes, _ = play(contender, settings, cases, progress, every_round=False)
-            results.append(_result(contender, settings, episodes))
-    return tuple(results)
+    core = bench.core(GRID)
+    values = core.knobs[0].decode(np.linspace(-1, 1, COARSE_VALUES))
+    grid = [parse_contender(f"fixed:{float(value):.12g}").prepare(bench) for value in values]
+    title = f"hindsight: {len(grid)} fixed clip norms"
+    with rounds_bar(core.federation.config.rounds * len(cases) * len(grid), title) as progress:
+        episodes, _ = play(grid, cases, bench.environments, progress, every_round=False)
+    return tuple(_result(player, bench, own) for player, own in zip(grid, episodes, strict=True))
 
 
 def finish(comparison: Comparison, folder: Path) -> None:

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from agents.config import TrainingConfig
 from agents.training import train
+from envs import Setting
 from envs.instances import instance_seeds
 from experiments.commands.compare import DEFAULT_CONTROLLERS, command_line, compare, finish
 from experiments.commands.train import TrainCommand
 from experiments.commands.train import finish as finish_training
-from experiments.contenders.contenders import make_contenders
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players
 from experiments.records.folder import make_run_folder, write_yaml
 from fl_core.base.errors import require_count
 
@@ -60,9 +62,9 @@ class DemoCommand:
             f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "
             "equal epsilon."
         )
-        settings = {"task": TASK, "instances": "test"}
-        contenders = make_contenders([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], settings, self.search_instances)
+        bench = Bench(Setting.of(TASK, instances="test"), self.search_instances)
+        players = make_players([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], bench)
         target = make_run_folder(self.runs, TASK, "compare", self.seeds)
         write_yaml(target / "config.yaml", {"command": "demo", "seeds": self.seeds, "controller": str(folder)})
-        finish(compare(contenders, settings, instance_seeds("test", self.seeds), command_line()), target)
+        finish(compare(players, bench, instance_seeds("test", self.seeds), command_line()), target)
         say(f"The whole demo took {time.monotonic() - began:.0f} s.")

@@ -22,8 +22,7 @@ from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_k
 from envs.rewards import REWARDS
 from envs.signals import all_features
 from envs.tasks import TASKS, find_task
-from experiments.contenders.contenders import LEARNED
-from experiments.contenders.tuned import TUNED
+from experiments.contenders.contenders import LEARNED, TUNED
 from experiments.papers.tables import find_table, table_names
 from fl_core.base.errors import unknown_name
 from fl_core.base.values import read_list

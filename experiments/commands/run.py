@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from envs import EnvCore, make_core
+from envs import EnvCore, EnvSpec, Setting
 from envs.playing import RowProgress, decisions
-from envs.tasks import default_federation
-from experiments.contenders.contenders import make_contenders
-from experiments.contenders.play import Contender, episode_of
+from envs.tasks import default_federation, find_task
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players, parse_contenders, prepare
+from experiments.contenders.play import Player, episode_of
 from experiments.contenders.progress import rounds_bar
 from experiments.records.charge_journal import ChargeJournal
 from experiments.records.costs import composed_epsilon
@@ -57,45 +57,48 @@ class RunCommand:
     def execute(self) -> None:
         """Run it, leave its records, and print what came of it."""
         if self.resume is not None:
-            state = load_run_state(self.resume)
-            (contender,) = make_contenders([state.controller], state.settings, state.search_instances, state.train_on)
-            core = _make_core(state.settings, contender)
-            require_same_run(self.resume, state, core, contender.builds[0](core))
-            core.load_state_dict(state.core)
-            midway = bool(core.federation.rounds.any())
-            _open_journal(core, contender, self.resume, resumed=True)
-            _finish(core, contender, self.resume, state.about, state.memory, midway)
+            _go_on(self.resume)
             return
         require_count("seed", self.seed, least=0)
-        require_count("search_instances", self.search_instances)
-        settings = {"task": self.task, **asdict(self.federation)}
-        (contender,) = make_contenders([self.controller], settings, self.search_instances, self.train_on)
-        several = len(contender.builds)
-        require(several == 1, f"controller '{contender.name}' names {several} trainings, but a run is played by one.")
-        core = _make_core(settings, contender)
+        setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
+        bench = Bench(setting, self.search_instances, self.train_on)
+        contenders = parse_contenders([self.controller])
+        several = contenders[0].trainings_named
+        require(several == 1, f"controller '{self.controller}' names {several} trainings, but a run is played by one.")
+        (player,) = prepare(contenders, bench)
+        core = bench.environments.of(player.setting)
         core.reset([0], [RunSettings(seed=self.seed)])
-        folder = make_run_folder(self.runs, self.task, contender.name, self.seed)
-        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": contender.view})
-        _open_journal(core, contender, folder)
+        folder = make_run_folder(self.runs, self.task, player.name, self.seed)
+        view = {name: getattr(player.setting.spec, name) for name in ("knobs", "signals", "decision_rounds", "context")}
+        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": view})
+        _open_journal(core, player, folder)
         about = {
-            "settings": settings,
+            "settings": setting.as_record(),
             "controller": self.controller,
             "seed": self.seed,
             "search_instances": self.search_instances,
             "train_on": self.train_on,
         }
-        _finish(core, contender, folder, about)
+        _finish(core, player, folder, about)
 
 
-def _make_core(settings: Mapping[str, Any], contender: Contender) -> EnvCore:
-    return make_core(1, **{**settings, **contender.view, "reward": "final-accuracy", "evaluate_every_round": True})
+def _go_on(folder: Path) -> None:
+    """Play an interrupted run to its end."""
+    state = load_run_state(folder)
+    bench = Bench(Setting.from_record(state.settings), state.search_instances, state.train_on)
+    (player,) = make_players([state.controller], bench)
+    core = bench.environments.of(player.setting)
+    require_same_run(folder, state, core, player.builds[0](core))
+    core.load_state_dict(state.core)
+    _open_journal(core, player, folder, resumed=True)
+    _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
 
 
-def _open_journal(core: EnvCore, contender: Contender, folder: Path, resumed: bool = False) -> None:
+def _open_journal(core: EnvCore, player: Player, folder: Path, resumed: bool = False) -> None:
     """From now on every charge of the run is on disk before its round touches any data."""
     if not core.federation.recipe.private:
         return  # nothing is charged
-    record = _record(core, contender)
+    record = _record(core, player)
     run = journal_head(record)
     journal = ChargeJournal.resume(folder, run, record.books) if resumed else ChargeJournal.start(folder, run)
     core.federation.charging.on_charge = journal.charge
@@ -103,42 +106,42 @@ def _open_journal(core: EnvCore, contender: Contender, folder: Path, resumed: bo
         write_record(folder, record)  # with it the journal can be read, whenever the run is killed
 
 
-def _record(core: EnvCore, contender: Contender) -> RunRecord:
+def _record(core: EnvCore, player: Player) -> RunRecord:
     """Books and facts of the run as it stands."""
-    tuning = contender.tuning(core.federation.config.population)
-    return record_of(core, 0, contender.name, contender.reads, tuning)
+    tuning = player.tuning(core.federation.config.population)
+    return record_of(core, 0, player.name, player.reads, tuning)
 
 
 def _finish(
-    core: EnvCore, contender: Contender, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
+    core: EnvCore, player: Player, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
 ) -> None:
     """Play a run to its end, from its beginning or midway, record it, and print what came of it."""
     done = len(core.history[0])
     total = core.federation.config.rounds
-    with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, contender.label) as progress:
-        record = _Record(core, contender, folder, writer, about)
+    with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, player.label) as progress:
+        record = _Record(core, player, folder, writer, about)
         progress(done)
         try:
             record.play(progress, memory, midway)
         finally:
             record.save("complete" if core.finished.all() else "interrupted")
-        parameters = run_parameters(core, contender.name, about["seed"], contender.tuned_population)
+        parameters = run_parameters(core, player.name, about["seed"], player.tuned_population)
         writer.hparams(parameters, final_metrics(core, 0))
     drop_run_state(folder)
-    print_summary(core, contender, folder)
+    print_summary(core, player, folder)
 
 
 class _Record:
     """A run on its way, with its rounds and its state written every few seconds."""
 
-    def __init__(self, core: EnvCore, contender: Contender, folder: Path, writer: RoundWriter, about: dict[str, Any]):
-        self._core, self._contender, self._folder, self._writer = core, contender, folder, writer
+    def __init__(self, core: EnvCore, player: Player, folder: Path, writer: RoundWriter, about: dict[str, Any]):
+        self._core, self._player, self._folder, self._writer = core, player, folder, writer
         self._about = about
         self._written = len(core.history[0])
 
     def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
         """Let the controller act to the end."""
-        policy = self._contender.builds[0](self._core)
+        policy = self._player.builds[0](self._core)
         save_run_state(self._folder, self._about, self._core, policy, memory)
         saved, measured = time.monotonic(), midway
         for latest in decisions(self._core, policy, memory, midway):
@@ -167,11 +170,11 @@ class _Record:
         """Write rounds, ledger and summary as they stand."""
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
         write_csv(self._folder / "rounds.csv", rows)
-        write_record(self._folder, _record(self._core, self._contender))
-        write_json(self._folder / "summary.json", summarise_run(self._core, self._contender, status))
+        write_record(self._folder, _record(self._core, self._player))
+        write_json(self._folder / "summary.json", summarise_run(self._core, self._player, status))
 
 
-def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str, Any]:
+def summarise_run(core: EnvCore, player: Player, status: str) -> dict[str, Any]:
     """What a run came to, as JSON-able values; what is not finite is spelled out."""
     config, ledger = core.federation.config, core.federation.charging.budgets[0]
     episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
@@ -187,7 +190,7 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "status": status,
         "task": core.task.name,
         "method": config.method,
-        "controller": contender.name,
+        "controller": player.name,
         "seed": episode.seed,
         "rounds": episode.rounds,
         "diverged": episode.diverged,
@@ -196,37 +199,37 @@ def summarise_run(core: EnvCore, contender: Contender, status: str) -> dict[str,
         "placement": config.placement,
         "guarantee": config.guarantee,
         "tested_on": EVALUATIONS[config.evaluation],
-        "privacy": privacy_report(core, 0, contender.reads).as_json(),
+        "privacy": privacy_report(core, 0, player.reads).as_json(),
         "executor": core.federation.executor.choice,
-        "signals": contender.signals,
+        "signals": player.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
         "figure_classes": {name: find_figure(name).signal_class for name in figures},
         "population": config.population,
-        "search_rounds": contender.search_rounds,
-        "training_rounds": contender.training_rounds,
-        "tuned_on": contender.tuned_on,
-        "tuned_population": contender.tuned_population,
+        "search_rounds": player.search_rounds,
+        "training_rounds": player.training_rounds,
+        "tuned_on": player.tuned_on,
+        "tuned_population": player.tuned_population,
         **spelled_out(numbers),
     }
 
 
-def _search_price(contender: Contender, config: FederationConfig) -> str:
+def _search_price(player: Player, config: FederationConfig) -> str:
     """What training and search would have cost on the clients that privacy is promised to, in words.
 
     The exact accuracies by which they chose are not in it: no ε holds for those.
     """
-    if not contender.releases:
+    if not player.releases:
         return ""
-    what = "training" if contender.training_rounds else "search"
-    cost = composed_epsilon(contender.releases, config.delta)
+    what = "training" if player.training_rounds else "search"
+    cost = composed_epsilon(player.releases, config.delta)
     claimed = " by the paper's accounting" if config.guarantee == "as-published" else ""
     return f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}"
 
 
-def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
+def print_summary(core: EnvCore, player: Player, folder: Path) -> None:
     """What a user wants to know when a run has ended."""
     episode, config = episode_of(core, 0), core.federation.config
-    print(f"{contender.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
+    print(f"{player.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:
         print("The run diverged: its model is no longer finite.")
     if core.judges_server:
@@ -236,9 +239,9 @@ def print_summary(core: EnvCore, contender: Contender, folder: Path) -> None:
     if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:
-        print(*(f"  {line}" for line in privacy_report(core, 0, contender.reads).lines()), sep="\n")
-    if contender.tuned_population:
-        print(f"  tuned on           {contender.tuning(config.population)}{_search_price(contender, config)}")
+        print(*(f"  {line}" for line in privacy_report(core, 0, player.reads).lines()), sep="\n")
+    if player.tuned_population:
+        print(f"  tuned on           {player.tuning(config.population)}{_search_price(player, config)}")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"

@@ -1,283 +1,361 @@
-"""From what a user types after --controllers to controllers that can be played."""
+"""Contenders: what a user names after --controllers, read once, checked before any work, then prepared to play."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
 
 from agents.algorithms import ALGORITHMS
-from agents.learned import LearnedController
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
-from envs import EnvCore, Setting, make_core
-from envs.instances import instance_population, instance_seeds
+from envs import EnvCore
 from envs.playing import Policy
-from envs.tasks import find_task
-from experiments.contenders.fixed_clip_search import TunedClip, search_rounds, tune_fixed_clip
-from experiments.contenders.play import Contender, Settings, releases_in, spread_evenly
+from experiments.contenders.bench import Bench, Needs
+from experiments.contenders.play import Player
 from experiments.contenders.progress import rounds_bar
-from experiments.contenders.trainings import common_label, load_trainings, training_names
-from experiments.contenders.tuned import (
-    TUNED,
-    acting_view,
-    family_of,
-    is_tuned,
-    prepare_search,
-    tuned_contender,
-    view_of,
-)
-from experiments.records.costs import PriorRounds
-from fl_core.base.errors import InputError, require_name, unknown_name
-from fl_core.data.populations import POPULATIONS, share_samples
+from experiments.contenders.trainings import Trainings, load_trainings
+from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.data.populations import share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
 LEARNED = tuple(ALGORITHMS)
 """Algorithms whose saved controllers are named as `ppo:FOLDER`."""
+TUNED = "tuned"
+"""Before the name of a family, as `tuned:exponential-decay`."""
 
 
-def is_learned(spec: str) -> bool:
-    """Whether a spec names a saved controller."""
-    return spec.partition(":")[0] in LEARNED
+class Contender(ABC):
+    """A controller as named by a user.
+
+    Whoever takes part is read once (`parse_contender`), checked on the bench, and prepared there when all others have
+    been checked, too.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its spec, the same however its numbers are written."""
+
+    @abstractmethod
+    def needs(self, guarantee: str) -> Needs:
+        """What it needs of an environment under a guarantee."""
+
+    @abstractmethod
+    def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
+        """Make what acts in an environment.
+
+        Args:
+            core: the environment, which meets its needs.
+            anchor: clip norm from which parameters that were left out derive; None takes the task's default.
+
+        Raises:
+            InputError: the environment does not fit.
+        """
+
+    @abstractmethod
+    def check(self, bench: Bench) -> None:
+        """Refuse what does not fit the setting of the bench, before anything is run.
+
+        Raises:
+            InputError: the controller or what it needs does not fit the task, or nothing is left to search.
+        """
+
+    @abstractmethod
+    def prepare(self, bench: Bench) -> Player:
+        """Search what has to be searched, and make a player; it has been checked on the same bench."""
+
+    @property
+    def trainings_named(self) -> int:
+        """Policies that it stands for: one, except for several trainings."""
+        return 1
+
+    def core(self, bench: Bench) -> EnvCore:
+        """An environment of one row that meets its needs."""
+        return bench.core(self.needs(bench.setting.federation.guarantee))
 
 
-def is_online(spec: str) -> bool:
-    """Whether a spec names an agent that learns within the run that it controls."""
-    return spec.partition(":")[0] == NAME
+@dataclass(frozen=True)
+class HandCoded(Contender):
+    """A controller of the catalogue, if need be on the best fixed clip norm of a search."""
+
+    spec: ControllerSpec
+
+    @property
+    @override
+    def name(self) -> str:
+        return str(self.spec)
+
+    @property
+    def derives(self) -> bool:
+        """Whether a parameter that was left out derives from the best fixed clip norm."""
+        return self.spec.anchored and self.spec.name != "fixed"
+
+    @override
+    def needs(self, guarantee: str) -> Needs:
+        return Needs(self.spec.knobs, self.spec.signals, self.spec.controller.needed_telemetry)
+
+    @override
+    def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
+        return make_controller(self.spec, core, anchor)
+
+    @override
+    def check(self, bench: Bench) -> None:
+        core = self.core(bench)
+        self.policy(core, core.task.clip_norm if self.derives else None)
+        if self.derives:
+            _ = bench.clip_search
+
+    @override
+    def prepare(self, bench: Bench) -> Player:
+        core = self.core(bench)
+        tuned = bench.best_clip if self.derives else None
+        anchor = None if tuned is None else tuned.clip_norm
+        player = Player(
+            name=self.name,
+            label=make_controller(self.spec, core, anchor).label,
+            setting=core.setting,
+            builds=(lambda target: self.policy(target, anchor),),
+            reads=self.spec.controller.needed_features,
+        )
+        if tuned is None:
+            return player
+        return replace(
+            player,
+            search_rounds=tuned.rounds,
+            tuned_on=f"the best of {len(tuned.scores)} clip norms on {_instances(tuned.instances, tuned.population)}",
+            tuned_population=tuned.population,
+            releases=tuned.releases,
+        )
 
 
-def check_spec(spec: str) -> None:
-    """Refuse a spec that cannot be read, before any work starts.
+@dataclass(frozen=True)
+class Tuned(Contender):
+    """A family of the catalogue at the parameters that a search finds; those that are given stay."""
+
+    family: ControllerSpec
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"{TUNED}:{self.family}"
+
+    @override
+    def needs(self, guarantee: str) -> Needs:
+        return HandCoded(self.family).needs(guarantee)
+
+    @override
+    def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
+        return HandCoded(self.family).policy(core, anchor)
+
+    @override
+    def check(self, bench: Bench) -> None:
+        self.core(bench)
+        bench.family_search(self.family, self.needs(""))
+
+    @override
+    def prepare(self, bench: Bench) -> Player:
+        search = bench.family_search(self.family, self.needs(""))
+        with rounds_bar(search.rounds, f"search for {self.name}") as progress:
+            found = search.run(progress)
+        core, controller = self.core(bench), self.family.controller
+        return Player(
+            name=self.name,
+            label=f"tuned {controller.for_env(core, **found.values).label}",
+            setting=core.setting,
+            builds=(lambda target: controller.for_env(target, **found.values),),
+            search_rounds=found.rounds,
+            tuned_on=(
+                f"the best of {found.candidates} parameter settings in {found.runs} runs, by successive halving on "
+                f"{_instances(found.instances, found.population)}"
+            ),
+            tuned_population=found.population,
+            reads=controller.needed_features,
+            releases=found.releases,
+        )
+
+
+@dataclass(frozen=True)
+class Online(Contender):
+    """An agent that learns within the run; telemetry left at the task's own pays for what it sees."""
+
+    spec: OnlineSpec
+
+    @property
+    @override
+    def name(self) -> str:
+        return str(self.spec)
+
+    @override
+    def needs(self, guarantee: str) -> Needs:
+        signals = self.spec.signals_in(guarantee)
+        return Needs(KNOBS, signals, ",".join(TELEMETRY) if signals == "accounted" else "")
+
+    @override
+    def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
+        return OnlinePPO.for_env(core, self.spec.seed)
+
+    @override
+    def check(self, bench: Bench) -> None:
+        if KNOBS not in {knob.name for knob in bench.setting.federation.recipe().knobs}:
+            bench.core(Needs(KNOBS))  # says so; signals that a method cannot pay for would be refused first
+        self.policy(self.core(bench))
+
+    @override
+    def prepare(self, bench: Bench) -> Player:
+        core = self.core(bench)
+        return Player(
+            name=self.name,
+            label=OnlinePPO.for_env(core, self.spec.seed).label,
+            setting=core.setting,
+            builds=(self.policy,),
+            reads=SEEN[core.spec.signals],
+        )
+
+
+@dataclass(frozen=True)
+class Learned(Contender):
+    """Saved trainings of a controller."""
+
+    spec: str
+    trainings: Trainings
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.spec
+
+    @property
+    @override
+    def trainings_named(self) -> int:
+        return len(self.trainings.controllers)
+
+    @override
+    def needs(self, guarantee: str) -> Needs:
+        return Needs(**self.trainings.first.view)
+
+    @override
+    def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
+        return self.trainings.builds[0](core)
+
+    @override
+    def check(self, bench: Bench) -> None:
+        core = self.core(bench)
+        for build in self.trainings.builds:
+            build(core)
+        for difference in self.trainings.differences(bench.setting.replace(generator=bench.generator)):
+            warnings.warn(f"controller '{self.spec}' was trained {difference}.", stacklevel=2)
+
+    @override
+    def prepare(self, bench: Bench) -> Player:
+        trained = self.trainings
+        return Player(
+            name=self.spec,
+            label=trained.label,
+            setting=self.core(bench).setting,
+            builds=trained.builds,
+            trainings=trained.names,
+            training_rounds=trained.rounds,
+            tuned_on=trained.words,
+            tuned_population=trained.first.population,
+            reads=trained.first.blueprint.features,
+            releases=trained.releases(bench.environments),
+        )
+
+
+def parse_contender(spec: str) -> Contender:
+    """Read a spec such as `fixed:0.5`, `tuned:exponential-decay`, `online-ppo:3` or `ppo:runs/NAME`.
 
     Raises:
-        InputError: the controller is unknown, or its parameters or folder are wrong.
+        InputError: the controller is unknown, or its parameters or folders are wrong.
     """
-    if is_learned(spec):
-        load_trainings(spec)
-    elif is_online(spec):
-        parse_online(spec)
-    elif spec.partition(":")[0] in CONTROLLERS:
-        parse_controller(spec)
-    elif is_tuned(spec):
-        family_of(spec)
-    else:
-        raise unknown_name("controller", spec.partition(":")[0], [*CONTROLLERS, *LEARNED, NAME, TUNED])
+    name = spec.partition(":")[0].strip()
+    if name in LEARNED:
+        return Learned(spec, load_trainings(spec))
+    readers: dict[str, Callable[[str], Contender]] = {
+        NAME: lambda text: Online(parse_online(text)),
+        TUNED: lambda text: Tuned(_parse_family(text)),
+    }
+    if name in readers:
+        return readers[name](spec)
+    if name not in CONTROLLERS:
+        raise unknown_name("controller", name, [*CONTROLLERS, *LEARNED, NAME, TUNED])
+    return HandCoded(parse_controller(spec))
 
 
-def canonical(spec: str) -> str:
-    """A spec that has been checked as its controller is named: `fixed:1.0` and `fixed:1` are the same."""
-    if is_learned(spec) or is_tuned(spec):
-        return spec
-    return str(parse_online(spec) if is_online(spec) else parse_controller(spec))
-
-
-def needs_search(specs: Sequence[str]) -> bool:
-    """Whether some controller derives from the best fixed clip norm, so that it has to be searched."""
-    ready_made = [is_learned(spec) or is_online(spec) or is_tuned(spec) for spec in specs]
-    return any(not ready and _anchored(parse_controller(spec)) for spec, ready in zip(specs, ready_made, strict=True))
-
-
-def _anchored(spec: ControllerSpec) -> bool:
-    return spec.anchored and spec.name != "fixed"
-
-
-def make_contenders(
-    specs: Sequence[str], settings: Settings, instances: int, train_on: str = "proxy"
-) -> list[Contender]:
-    """Controllers ready to play, after searching the best fixed clip norm where one of them derives from it.
-
-    Args:
-        specs: as typed.
-        settings: the environment without any controller's view.
-        instances: training instances that the search tries each value on.
-        train_on: whose data the clients of these instances hold, one of `POPULATIONS`.
-
-    Raises:
-        InputError: a spec cannot be read, two are the same, or a controller does not fit the task.
-    """
-    require_name("train_on", train_on, POPULATIONS)
-    for spec in specs:
-        check_spec(spec)
-    names = [canonical(spec) for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"controllers names '{name}' twice, but each may be compared only once.")
-    contenders = [_ready_made(spec, settings) for spec in specs]
-    searches = {spec: prepare_search(spec, settings, instances, train_on) for spec in specs if is_tuned(spec)}
-    for spec, contender in zip(specs, contenders, strict=True):
-        if contender is None and spec not in searches:
-            _hand_coded(parse_controller(spec), settings, None, dry=True)
-        elif contender is not None:
-            core = make_core(1, **{**settings, **contender.view, "reward": "final-accuracy"})
-            for build in contender.builds:
-                build(core)
-    tuned = None
-    if needs_search(specs):
-        rounds = int(make_core(1, **{**settings, "reward": "final-accuracy"}).task.federation.rounds)
-        with rounds_bar(search_rounds(rounds, instances), "search for the best fixed clip norm") as progress:
-            tuned = tune_fixed_clip(settings, instances, progress, train_on)
-    for position, spec in enumerate(specs):
-        if spec in searches:
-            contenders[position] = tuned_contender(spec, settings, searches[spec])
-    ready = _told_apart(
-        [
-            _hand_coded(parse_controller(spec), settings, tuned) if contender is None else contender
-            for spec, contender in zip(specs, contenders, strict=True)
-        ]
+def _parse_family(spec: str) -> ControllerSpec:
+    """The family of `tuned:FAMILY`."""
+    family = spec.partition(":")[2]
+    require(
+        bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
     )
-    _warn_of_shared_clients(ready, settings)
-    return ready
+    parsed = parse_controller(family)
+    if parsed.controller.tuned or parsed.controller.assigns or not parsed.controller.parameters:
+        raise InputError(f"controller '{spec}' names '{parsed.name}', which has no parameters to search.")
+    return parsed
 
 
-def fixed_contender(clip_norm: float, settings: Settings) -> Contender:
-    """A fixed clip norm, ready to play."""
-    return _hand_coded(parse_controller(f"fixed:{clip_norm:.12g}"), settings, None)
+def parse_contenders(specs: Sequence[str]) -> list[Contender]:
+    """Read specs, each of another controller.
+
+    Raises:
+        InputError: a spec cannot be read, or two are the same.
+    """
+    contenders = [parse_contender(spec) for spec in specs]
+    names = [one.name for one in contenders]
+    for name in names:
+        require(names.count(name) == 1, f"controllers names '{name}' twice, but each may be compared only once.")
+    return contenders
 
 
-def _told_apart(contenders: list[Contender]) -> list[Contender]:
-    """Labels that two contenders share, as trainings of one algorithm with one seed do, are told apart by the specs."""
-    labels = [contender.label for contender in contenders]
+def prepare(contenders: Sequence[Contender], bench: Bench) -> list[Player]:
+    """Make players: all contenders are checked before the first search is run.
+
+    Raises:
+        InputError: a contender does not fit the setting.
+    """
+    for one in contenders:
+        one.check(bench)
+    players = _told_apart([one.prepare(bench) for one in contenders])
+    _warn_of_shared_clients(players, bench.setting.federation.population)
+    return players
+
+
+def make_players(specs: Sequence[str], bench: Bench) -> list[Player]:
+    """Make players of specs as typed.
+
+    Raises:
+        InputError: a spec cannot be read, two are the same, or a controller does not fit the setting.
+    """
+    return prepare(parse_contenders(specs), bench)
+
+
+def _instances(count: int, population: str) -> str:
+    return f"{count} training instance{'s' if count > 1 else ''} of {population} clients"
+
+
+def _told_apart(players: list[Player]) -> list[Player]:
+    """Labels that two players share, as trainings of one algorithm with one seed do, are told apart by the specs."""
+    labels = [player.label for player in players]
     return [
         replace(one, label=f"{one.label} {one.name.partition(':')[2] or one.name}")
         if labels.count(one.label) > 1
         else one
-        for one in contenders
+        for one in players
     ]
 
 
-def _warn_of_shared_clients(contenders: Sequence[Contender], settings: Settings) -> None:
-    """Say which controllers have met the clients that they are about to act on."""
-    here = settings.get("population") or instance_population(str(settings.get("instances", "test")))
+def _warn_of_shared_clients(players: Sequence[Player], here: str) -> None:
+    """Say which players have met the clients that they are about to act on."""
     by_population: dict[str, list[str]] = {}
-    for contender in contenders:
-        if contender.tuned_population and share_samples(contender.tuned_population, here):
-            by_population.setdefault(contender.tuned_population, []).append(contender.name)
+    for player in players:
+        if player.tuned_population and share_samples(player.tuned_population, here):
+            by_population.setdefault(player.tuned_population, []).append(player.name)
     for population, names in by_population.items():
         warnings.warn(
             f"{', '.join(names)}: trained or tuned on {population} clients, to act on {here} clients; epsilon does not "
             "contain what that told about them.",
             stacklevel=3,
         )
-
-
-def _ready_made(spec: str, settings: Settings) -> Contender | None:
-    """A controller that nothing has to be searched for; None where it is hand-coded."""
-    if is_learned(spec):
-        return _learned(spec, settings)
-    return _online(parse_online(spec), settings) if is_online(spec) else None
-
-
-def _online(spec: OnlineSpec, settings: Settings) -> Contender:
-    """An agent that learns within the run; telemetry left at the task's own pays for what it sees."""
-    make_core(1, **{**settings, "knobs": KNOBS, "reward": "final-accuracy"})  # refuses a method without the knob
-    usual = find_task(str(settings.get("task", "digits"))).federation
-    signals = spec.signals_in(str(settings.get("guarantee") or usual.guarantee))
-    view = acting_view(KNOBS, signals, ",".join(TELEMETRY) if signals == "accounted" else "", settings)
-
-    def build(target: EnvCore) -> Policy:
-        return OnlinePPO.for_env(target, spec.seed)
-
-    core = make_core(1, **{**settings, **view, "reward": "final-accuracy"})
-    return Contender(
-        name=str(spec),
-        label=OnlinePPO.for_env(core, spec.seed).label,
-        view=view,
-        builds=(build,),
-        signals=signals,
-        reads=SEEN[signals],
-    )
-
-
-def _hand_coded(spec: ControllerSpec, settings: Settings, tuned: TunedClip | None, dry: bool = False) -> Contender:
-    """A controller of the catalogue; `dry` only checks that it fits, with the task's default as its anchor."""
-    view = view_of(spec, settings)
-    core = make_core(1, **{**settings, **view, "reward": "final-accuracy"})
-    searched = _anchored(spec)
-    anchor = (core.task.clip_norm if dry else tuned.clip_norm if tuned else None) if searched else None
-
-    def build(target: EnvCore) -> Policy:
-        return make_controller(spec, target, anchor)
-
-    words = ""
-    if tuned:
-        words = (
-            f"the best of {len(tuned.scores)} clip norms on {tuned.instances} training "
-            f"instance{'s' if tuned.instances > 1 else ''} of {tuned.population} clients"
-        )
-    return Contender(
-        name=str(spec),
-        label=make_controller(spec, core, anchor).label,
-        view=view,
-        builds=(build,),
-        search_rounds=tuned.rounds if tuned and searched else 0,
-        tuned_on=words if searched else "",
-        tuned_population=tuned.population if tuned and searched else "",
-        signals=spec.signals,
-        reads=spec.controller.needed_features,
-        releases=_clip_search_releases(settings, tuned) if tuned and searched else (),
-    )
-
-
-def _clip_search_releases(settings: Settings, tuned: TunedClip) -> tuple[PriorRounds, ...]:
-    """What the search of the best fixed clip norm released: every value met every instance."""
-    return releases_in(Setting.of(**settings), spread_evenly(tuned.rounds, instance_seeds("train", tuned.instances)))
-
-
-def _learned(spec: str, settings: Settings) -> Contender:
-    """Saved trainings of a controller; a warning says where they are to act in another setting than trained in."""
-    trained = load_trainings(spec)
-    controller = trained[0]
-    own = controller.blueprint.settings
-    here = {"task": "digits"} | dict(settings)
-    task = find_task(str(own["task"])).federation
-    met, meets = (str(one.get("generator") or "their seeds alone") for one in (own, here))
-    if met != meets:
-        warnings.warn(f"controller '{spec}' was trained where instances differ in {met}, not {meets}.", stacklevel=2)
-    for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
-        known, asked = own.get(name, getattr(task, name, None)), here.get(name)
-        if asked is not None and known is not None and str(asked) != str(known):
-            warnings.warn(f"controller '{spec}' was trained with {name} {known}, not {asked}.", stacklevel=2)
-
-    return Contender(
-        name=spec,
-        label=common_label(trained),
-        view=controller.view,
-        builds=tuple(_checked(one) for one in trained),
-        trainings=training_names(trained),
-        training_rounds=sum(one.training_rounds for one in trained),
-        tuned_on=controller.trained_on if len(trained) == 1 else f"{len(trained)} trainings: {controller.trained_on}",
-        tuned_population=controller.population,
-        signals=controller.view["signals"],
-        reads=controller.blueprint.features,
-        releases=_released(trained),
-    )
-
-
-def _released(trained: Sequence[LearnedController]) -> tuple[PriorRounds, ...]:
-    """What all the trainings released, in the settings that they were trained in; () where these are not to be had.
-
-    How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts as a
-    whole one, for its controller may have spent all the budget by then.
-    """
-    total: Counter[int] = Counter()
-    for one in trained:
-        about = one.blueprint.training
-        validation, played = about.get("validation_instances", []), about.get("train_instances", [])
-        released = about.get("released", about["cost"])
-        validated = released.get("validation", 0)
-        total.update(spread_evenly(validated, validation or played or [0]))
-        total.update(spread_evenly(sum(released.values()) - validated, played or validation or [0]))
-    try:
-        return releases_in(Setting.from_record(trained[0].blueprint.settings), total)
-    except InputError:
-        return ()
-
-
-def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:
-    """What hands out a trained controller, to environments that it was trained for."""
-
-    def build(target: EnvCore) -> Policy:
-        controller.check(target)
-        return controller
-
-    return build

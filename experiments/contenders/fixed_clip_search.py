@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs import EnvCore, make_core
+from envs import EnvCore, Setting
 from envs.instances import instance_seeds
 from envs.playing import RowProgress
-from experiments.contenders.play import Settings
+from experiments.contenders.environments import Environments
+from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.contenders.search import play_each
+from experiments.records.costs import PriorRounds
 from policies import FixedClip
 
 COARSE_VALUES = 9
@@ -31,13 +31,15 @@ class TunedClip:
         rounds: federated rounds that the search ran.
         instances: training instances each value was tried on.
         population: whose data their clients hold.
+        releases: what these rounds released.
     """
 
     clip_norm: float
     scores: dict[float, float]
     rounds: int
     instances: int
-    population: str = "proxy"
+    population: str
+    releases: tuple[PriorRounds, ...] = ()
 
     @property
     def is_interior(self) -> bool:
@@ -45,47 +47,53 @@ class TunedClip:
         return min(self.scores) < self.clip_norm < max(self.scores)
 
 
-def search_rounds(rounds: int, instances: int) -> int:
-    """Federated rounds a search takes."""
-    return (COARSE_VALUES + len(FINE_STEPS)) * instances * rounds
+class FixedClipSearch:
+    """A search for the clip norm with the best mean final accuracy on training instances, ready to run.
 
+    It tries a log grid over the knob's range, then values around the best of them, on the same instances.
 
-def tune_fixed_clip(settings: Settings, instances: int, progress: RowProgress, population: str = "proxy") -> TunedClip:
-    """Search the clip norm with the best mean final accuracy on training instances: a log grid, then around its best.
-
-    Args:
-        settings: the environment; its own population is not used.
-        instances: training instances that each value is tried on.
-        progress: told of every round done.
-        population: whose data the clients of those instances hold.
+    Attributes:
+        rounds: federated rounds that it takes.
     """
-    settings = {**settings, "instances": "train", "population": population}
-    seeds = instance_seeds("train", instances)
-    probe = make_core(1, **_environment(settings))
-    knob = probe.knobs[0]
-    coordinates = np.linspace(-1, 1, COARSE_VALUES)
-    scores = _score(settings, probe, coordinates, seeds, progress)
-    best = float(coordinates[int(np.argmax(scores))])
-    finer = np.clip(best + np.array(FINE_STEPS) * (coordinates[1] - coordinates[0]), -1, 1)
-    everything = np.concatenate([coordinates, finer])
-    all_scores = np.concatenate([scores, _score(settings, probe, finer, seeds, progress)])
-    values = knob.decode(everything)
-    table = dict(sorted(zip(values.tolist(), all_scores.tolist(), strict=True)))
-    rounds = len(everything) * len(seeds) * probe.task.federation.rounds
-    return TunedClip(float(values[int(np.argmax(all_scores))]), table, rounds, instances, population)
 
+    def __init__(self, setting: Setting, core: EnvCore, environments: Environments, instances: int):
+        """Lay it out.
 
-def _environment(settings: Settings) -> dict[str, Any]:
-    return {**settings, "knobs": "clip_norm", "signals": "public", "reward": "final-accuracy", "decision_rounds": 1}
+        Args:
+            setting: of the training instances, with the clip norm as its only knob.
+            core: an environment that shows and asks the same.
+            environments: where those that play come from.
+            instances: training instances that each value is tried on.
+        """
+        self._setting, self._core, self._environments = setting, core, environments
+        self._seeds = instance_seeds("train", instances)
+        values = COARSE_VALUES + len(FINE_STEPS)
+        self.rounds = values * instances * setting.federation.rounds
 
+    def run(self, progress: RowProgress) -> TunedClip:
+        """Search; `progress` is told of every round done."""
+        knob = self._core.knobs[0]
+        coordinates = np.linspace(-1, 1, COARSE_VALUES)
+        scores = self._score(coordinates, progress)
+        best = float(coordinates[int(np.argmax(scores))])
+        finer = np.clip(best + np.array(FINE_STEPS) * (coordinates[1] - coordinates[0]), -1, 1)
+        all_scores = np.concatenate([scores, self._score(finer, progress)])
+        values = knob.decode(np.concatenate([coordinates, finer]))
+        return TunedClip(
+            clip_norm=float(values[int(np.argmax(all_scores))]),
+            scores=dict(sorted(zip(values.tolist(), all_scores.tolist(), strict=True))),
+            rounds=self.rounds,
+            instances=len(self._seeds),
+            population=self._setting.federation.population,
+            releases=prior_rounds(self._core, spread_evenly(self.rounds, self._seeds)),
+        )
 
-def _score(
-    settings: Settings, probe: EnvCore, coordinates: NDArray[np.float64], seeds: Sequence[int], progress: RowProgress
-) -> NDArray[np.float64]:
-    """Mean final accuracy of each constant action over the seeds."""
-    values = probe.knobs[0].decode(coordinates)
-    controllers = [FixedClip.for_env(probe, clip_norm=float(value)) for value in values]
-    acting = [one for one in controllers for _ in seeds]
-    finals = play_each(acting, list(seeds) * len(values), _environment(settings), probe, progress)
-    table = np.array(finals).reshape(len(coordinates), len(seeds))
-    return np.asarray(table.mean(axis=1), dtype=np.float64)
+    def _score(self, coordinates: NDArray[np.float64], progress: RowProgress) -> NDArray[np.float64]:
+        """Mean final accuracy of each constant action over the seeds."""
+        values = self._core.knobs[0].decode(coordinates)
+        controllers = [FixedClip.for_env(self._core, clip_norm=float(value)) for value in values]
+        acting = [one for one in controllers for _ in self._seeds]
+        seeds = list(self._seeds) * len(values)
+        finals = play_each(acting, seeds, self._setting, self._environments, progress)
+        table = np.array(finals).reshape(len(coordinates), len(self._seeds))
+        return np.asarray(table.mean(axis=1), dtype=np.float64)

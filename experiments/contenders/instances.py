@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs import make_core
+from envs import Setting
 from envs.generators import RUN_SETTINGS, parse_generator
 from envs.instances import instance_seeds
+from experiments.contenders.environments import Environments
 from experiments.records.comparison import Instance
 from fl_core.base.errors import require, require_name
 from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
@@ -65,14 +66,19 @@ def batches(cases: Iterable[Case]) -> list[tuple[dict[str, Any], list[Case]]]:
     return [(dict(shared), group) for shared, group in found.items()]
 
 
-def check_instances(instances: Sequence[Instance], settings: Mapping[str, Any]) -> None:
+def check_instances(instances: Sequence[Instance], setting: Setting, environments: Environments) -> None:
     """Refuse an instance that the task's data or budget does not allow, before any run is played.
+
+    Args:
+        instances: those to be played.
+        setting: that of one of the players.
+        environments: where those to check in come from.
 
     Raises:
         InputError: as its federation says.
     """
     for shared, group in batches(deal(range(len(instances)), instances) if instances else []):
-        core = make_core(1, **{**settings, **shared, "knobs": "none", "reward": "final-accuracy"})
+        core = environments.of(setting.replace(**shared))
         for case in group:
             core.reset([0], [case.run_settings()])
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from envs import EnvCore, Setting, make_core
-from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
+from envs import EnvCore, Setting
+from envs.playing import Policy, RowProgress, run_to_the_end
+from experiments.contenders.environments import Environments
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
 from experiments.records.costs import PriorRounds
 from fl_core.data.populations import share_samples
-from fl_core.run.config import RunSettings
-
-Settings = Mapping[str, Any]
-"""Keyword arguments of an environment: the task, replaced settings, and what a controller needs to see and set."""
 
 _TRAJECTORIES = (
     "clip_norm",
@@ -30,35 +28,38 @@ _TRAJECTORIES = (
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A controller ready to be played.
+class Player:
+    """A contender that has been prepared and can play.
 
     Attributes:
         name: its spec, as a user would type it.
         label: how figures and tables call it.
-        view: environment settings that it needs (`knobs`, `signals`, `decision_rounds`).
+        setting: in which it acts, with the knobs and signals that it needs.
         builds: makes the policy for an environment; one for each training.
         training_rounds, search_rounds: federated rounds it cost to train or tune it.
         tuned_on: which instances that took, in words.
         tuned_population: whose data their clients hold; "" where there were none.
         trainings: names of the trainings that made it; () for a controller that is not trained.
-        signals: signal set that it is shown.
         reads: features that it depends on.
         releases: what the rounds that trained and tuned it released; () where that is not known.
     """
 
     name: str
     label: str
-    view: Mapping[str, Any]
+    setting: Setting
     builds: tuple[Callable[[EnvCore], Policy], ...]
     training_rounds: int = 0
     search_rounds: int = 0
     tuned_on: str = ""
     tuned_population: str = ""
-    signals: str = field(default="public")
     trainings: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     releases: tuple[PriorRounds, ...] = ()
+
+    @property
+    def signals(self) -> str:
+        """The signal set that it is shown."""
+        return self.setting.spec.signals
 
     def tuning(self, population: str) -> str:
         """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
@@ -70,78 +71,59 @@ class Contender:
         return words
 
 
-def releases_in(setting: Setting, rounds: Mapping[int, int]) -> tuple[PriorRounds, ...]:
-    """What runs in these settings release, each as if it spent its ε evenly.
-
-    Args:
-        setting: of the runs; its generator may give every instance an ε of its own.
-        rounds: instance -> federated rounds that were run on it.
-
-    Raises:
-        InputError: a setting is not allowed, or its dataset is not here.
-    """
-    core = EnvCore(setting.replace(reward="final-accuracy", executor="sequential", device="cpu"))
-    config, recipe = core.federation.config, core.federation.recipe
-    by_epsilon: dict[float, int] = {}
-    for seed, count in rounds.items():
-        own = core.generator.fill(RunSettings(seed=seed)).epsilon
-        epsilon = config.epsilon if own is None else own
-        by_epsilon[epsilon] = by_epsilon.get(epsilon, 0) + count
-    noise = core.federation.noise_at(0)
-    return tuple(
-        PriorRounds(
-            count, config.rounds, epsilon, noise(epsilon) if recipe.exchanges else math.inf, config.accounting_rate
-        )
-        for epsilon, count in sorted(by_epsilon.items())
-        if count
-    )
-
-
-def spread_evenly(rounds: int, seeds: Sequence[int]) -> dict[int, int]:
-    """So many rounds over instances that took about the same: instance -> rounds."""
-    share, rest = divmod(rounds, len(seeds))
-    return {seed: share + (place < rest) for place, seed in enumerate(seeds)}
-
-
 def play(
-    contender: Contender, settings: Settings, cases: Sequence[Case], progress: RowProgress, every_round: bool = True
-) -> tuple[list[Episode], str]:
-    """One episode of each of a controller's trainings for every case, and how the executor ran them.
+    players: Sequence[Player],
+    cases: Sequence[Case],
+    environments: Environments,
+    progress: RowProgress,
+    every_round: bool = True,
+) -> tuple[list[list[Episode]], str]:
+    """Play one episode of each training of every player for every case, those of one setting after each other.
 
     Args:
-        contender: the controller.
-        settings: the environment, without the controller's own view; unless it names a population, target clients.
+        players: who plays.
         cases: held-out runs.
+        environments: where those that are played in come from.
         progress: told of every round done.
         every_round: whether to evaluate after every round and to record trajectories.
+
+    Returns:
+        The episodes of each player, and how the executor ran the last of them.
     """
-    view = {**contender.view, "reward": "final-accuracy", "evaluate_every_round": every_round}
-    episodes: list[Episode] = []
+    episodes: list[list[Episode]] = [[] for _ in players]
     executor = ""
-    for shared, group in batches(cases):
-        whole = {"instances": "test", **settings, **shared, **view}
-        for training, build in enumerate(contender.builds):
-            played, executor = _play_batches(build, whole, group, progress)
-            episodes += [replace(one, training=training) for one in played]
-    return episodes if every_round else [replace(one, trajectory={}) for one in episodes], executor
+    settings = dict.fromkeys(player.setting for player in players)
+    for setting, (shared, group) in itertools.product(settings, batches(cases)):
+        whole = setting.replace(evaluate_every_round=every_round, **shared)
+        for player, own in zip(players, episodes, strict=True):
+            for training, build in enumerate(player.builds if player.setting == setting else ()):
+                played, executor = _play_batches(build, whole, group, environments, progress)
+                own += [replace(one, training=training) for one in played]
+    if not every_round:
+        episodes = [[replace(one, trajectory={}) for one in own] for own in episodes]
+    return episodes, executor
 
 
 def _play_batches(
-    build: Callable[[EnvCore], Policy], settings: Settings, cases: Sequence[Case], progress: RowProgress
+    build: Callable[[EnvCore], Policy],
+    setting: Setting,
+    cases: Sequence[Case],
+    environments: Environments,
+    progress: RowProgress,
 ) -> tuple[list[Episode], str]:
-    """One policy on cases that share their environment, as many at a time as memory allows."""
-    core = make_core(1, **settings)
-    rows = rows_at_once(core, len(cases))
+    """Play one policy on cases that share their environment, as many at a time as memory allows."""
+    rows = environments.rows_at_once(setting, len(cases))
     episodes: list[Episode] = []
     state: Any = None
+    executor = ""
     for first in range(0, len(cases), rows):
         chunk = cases[first : first + rows]
-        if core.runs != len(chunk):
-            core = make_core(len(chunk), **settings)
-            state = None if state is None else tuple(part[: len(chunk)] for part in state)
+        core = environments.of(setting, len(chunk))
+        state = None if state is None else tuple(part[: len(chunk)] for part in state)
         state = run_to_the_end(core, build(core), [case.run_settings() for case in chunk], progress, state)
         episodes += [replace(episode_of(core, row), instance=case.instance) for row, case in enumerate(chunk)]
-    return episodes, core.federation.executor.choice
+        executor = core.federation.executor.choice
+    return episodes, executor
 
 
 def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:

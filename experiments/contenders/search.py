@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs import EnvCore, make_core
+from envs import EnvCore, Setting
 from envs.instances import instance_seeds
-from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
-from experiments.contenders.play import Settings
+from envs.playing import Policy, RowProgress, run_to_the_end
+from experiments.contenders.environments import Environments
+from experiments.contenders.prior import prior_rounds
+from experiments.records.costs import PriorRounds
 from fl_core.base.errors import InputError, require
 from fl_core.run.config import RunSettings
 from policies.base import Controller
@@ -43,7 +45,7 @@ class TunedFamily:
         runs, rounds: federated runs, and their rounds, that the search took.
         instances: training instances that the last candidates were tried on.
         population: whose data their clients hold.
-        by_instance: training instance -> rounds on it.
+        releases: what these rounds released.
     """
 
     values: Candidate
@@ -53,7 +55,7 @@ class TunedFamily:
     rounds: int
     instances: int
     population: str
-    by_instance: Mapping[int, int]
+    releases: tuple[PriorRounds, ...]
 
 
 @dataclass(frozen=True)
@@ -102,23 +104,23 @@ class FamilySearch:
         runs, rounds: what it will take.
     """
 
-    def __init__(self, spec: ControllerSpec, settings: Settings, instances: int, population: str = "proxy"):
+    def __init__(
+        self, spec: ControllerSpec, setting: Setting, core: EnvCore, environments: Environments, instances: int
+    ):
         """Lay out the candidates.
 
         Args:
             spec: the family; parameters that it gives are fixed.
-            settings: the environment in which the family acts; its own population is not used.
+            setting: of the training instances, with what the family needs.
+            core: an environment that shows and asks the same.
+            environments: where those that play come from.
             instances: training instances that the last candidates are tried on.
-            population: whose data the clients of those instances hold.
 
         Raises:
             InputError: the environment does not fit, or there is nothing to search.
         """
-        self._spec, self._instances = spec, instances
-        self._population = population
-        self._settings = {**settings, "reward": "final-accuracy", "instances": "train", "population": population}
-        self._probe = make_core(1, **self._settings)
-        view = View.of(self._probe)
+        self._setting, self._core, self._environments, self._instances = setting, core, environments, instances
+        view = View.of(core)
         self._controllers: list[tuple[Candidate, Controller]] = []
         refusal: InputError | None = None
         for values in grid(spec, view):
@@ -130,7 +132,7 @@ class FamilySearch:
             raise refusal
         self._rungs = rungs(len(self._controllers), instances)
         self.runs = search_runs(self._rungs)
-        self.rounds = self.runs * self._probe.federation.config.rounds
+        self.rounds = self.runs * setting.federation.rounds
 
     def run(self, progress: RowProgress) -> TunedFamily:
         """Find the parameters with the highest mean final accuracy."""
@@ -145,37 +147,46 @@ class FamilySearch:
         best = max(alive, key=lambda index: _mean(scores[index]))
         count = len(self._controllers)
         values = self._controllers[best][1].values
-        each = self._probe.federation.config.rounds
+        each = self._setting.federation.rounds
         played = {seed: each * sum(len(own) > place for own in scores) for place, seed in enumerate(seeds)}
         return TunedFamily(
-            values, _mean(scores[best]), count, self.runs, self.rounds, len(scores[best]), self._population, played
+            values=values,
+            score=_mean(scores[best]),
+            candidates=count,
+            runs=self.runs,
+            rounds=self.rounds,
+            instances=len(scores[best]),
+            population=self._setting.federation.population,
+            releases=prior_rounds(self._core, played),
         )
 
     def _play(self, jobs: Sequence[tuple[int, int]], progress: RowProgress) -> list[float]:
         """Final accuracy of each (candidate, seed)."""
         controllers = [self._controllers[index][1] for index, _ in jobs]
-        return play_each(controllers, [seed for _, seed in jobs], self._settings, self._probe, progress)
+        return play_each(controllers, [seed for _, seed in jobs], self._setting, self._environments, progress)
 
 
 def play_each(
-    policies: Sequence[Policy], seeds: Sequence[int], settings: Settings, probe: EnvCore, progress: RowProgress
+    policies: Sequence[Policy],
+    seeds: Sequence[int],
+    setting: Setting,
+    environments: Environments,
+    progress: RowProgress,
 ) -> list[float]:
     """Final accuracy of each policy on the seed of its place, many at a time as rows of one batch.
 
     Args:
         policies: one per run; equal ones act together.
         seeds: instances, one per run.
-        settings: the environment.
-        probe: an environment of these settings.
+        setting: of the environment.
+        environments: where it comes from.
         progress: told of every round done.
     """
-    rows = rows_at_once(probe, len(seeds))
+    rows = environments.rows_at_once(setting, len(seeds))
     finals: list[float] = []
-    core: EnvCore | None = None
     for first in range(0, len(seeds), rows):
         part = slice(first, first + rows)
-        if core is None or core.runs != len(seeds[part]):
-            core = make_core(len(seeds[part]), **settings)
+        core = environments.of(setting, len(seeds[part]))
         run_to_the_end(core, _ByRow(policies[part]), [RunSettings(seed=seed) for seed in seeds[part]], progress)
         finals += [_finite(core.final_accuracy(row)) for row in range(core.runs)]
     return finals

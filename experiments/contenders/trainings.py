@@ -3,13 +3,106 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.bundle import load_controller
 from agents.learned import LearnedController
+from envs import EnvCore, Setting
+from envs.playing import Policy
+from experiments.contenders.environments import Environments
+from experiments.contenders.prior import prior_rounds, spread_evenly
+from experiments.records.costs import PriorRounds
 from fl_core.base.errors import InputError, require
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Saved trainings of one learned controller, at least one."""
+
+    controllers: tuple[LearnedController, ...]
+
+    @property
+    def first(self) -> LearnedController:
+        """One for what they have in common."""
+        return self.controllers[0]
+
+    @property
+    def builds(self) -> tuple[Callable[[EnvCore], Policy], ...]:
+        """One function each that hands the controller out, to environments that it was trained for."""
+        return tuple(_checked(one) for one in self.controllers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that tell them apart."""
+        return tuple(f"seed {one.blueprint.training.get('seed', '?')}" for one in self.controllers)
+
+    @property
+    def label(self) -> str:
+        """A name for all of them, as `PPO (3 seeds)`."""
+        count = len(self.controllers)
+        return self.first.label if count == 1 else f"{self.first.blueprint.algo.upper()} ({count} seeds)"
+
+    @property
+    def rounds(self) -> int:
+        """Federated rounds that they took together."""
+        return sum(one.training_rounds for one in self.controllers)
+
+    @property
+    def words(self) -> str:
+        """The instances that trained and chose them, in words."""
+        count = len(self.controllers)
+        return self.first.trained_on if count == 1 else f"{count} trainings: {self.first.trained_on}"
+
+    def differences(self, here: Setting) -> list[str]:
+        """Where they were trained otherwise than they are to act, in words.
+
+        Args:
+            here: the setting in which they are to act.
+        """
+        try:
+            own = Setting.from_record(self.first.blueprint.settings).as_record()
+        except InputError:  # of a task that is no longer there
+            own = dict(self.first.blueprint.settings)
+        record = here.as_record()
+        met, meets = (str(one.get("generator") or "their seeds alone") for one in (own, record))
+        found = [f"where instances differ in {met}, not {meets}"] if met != meets else []
+        for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
+            if name in own and own[name] != record[name]:
+                found.append(f"with {name} {own[name]}, not {record[name]}")
+        return found
+
+    def releases(self, environments: Environments) -> tuple[PriorRounds, ...]:
+        """What they released, in the settings that they were trained in; () where these are not to be had.
+
+        How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts
+        as a whole one, for its controller may have spent all the budget by then.
+        """
+        total: Counter[int] = Counter()
+        for one in self.controllers:
+            about = one.blueprint.training
+            validation, played = about.get("validation_instances", []), about.get("train_instances", [])
+            released = about.get("released", about["cost"])
+            validated = released.get("validation", 0)
+            total.update(spread_evenly(validated, validation or played or [0]))
+            total.update(spread_evenly(sum(released.values()) - validated, played or validation or [0]))
+        try:
+            trained_in = Setting.from_record(self.first.blueprint.settings)
+            core = environments.of(trained_in.replace(reward="final-accuracy", executor="sequential", device="cpu"))
+        except InputError:
+            return ()
+        return prior_rounds(core, total)
+
+
+def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:
+    def build(target: EnvCore) -> Policy:
+        controller.check(target)
+        return controller
+
+    return build
 
 
 def training_folders(spec: str) -> list[Path]:
@@ -31,8 +124,8 @@ def training_folders(spec: str) -> list[Path]:
     return folders
 
 
-def load_trainings(spec: str) -> list[LearnedController]:
-    """The trained controllers of a spec, which differ in their training seed alone.
+def load_trainings(spec: str) -> Trainings:
+    """Load the trained controllers of a spec, which differ in their training seed alone.
 
     Raises:
         InputError: a folder holds no controller of the algorithm, or two of them are no trainings of one controller.
@@ -50,7 +143,7 @@ def load_trainings(spec: str) -> list[LearnedController]:
         not twice,
         f"controller '{spec}' names two trainings with seed {(twice or [''])[0]}, but each needs a seed of its own.",
     )
-    return trained
+    return Trainings(tuple(trained))
 
 
 def _check_alike(spec: str, folder: Path, one: LearnedController, first: LearnedController) -> None:
@@ -86,14 +179,3 @@ def _settings_of(trained: LearnedController) -> dict[str, Any]:
     # The learning rate of the federation has the same name as that of the agent.
     agent = {f"agent {name}": value for name, value in about.get("config", {}).items() if name not in _OWN}
     return {**agent, **trained.blueprint.arguments, **trained.blueprint.settings, **kept}
-
-
-def training_names(trained: Sequence[LearnedController]) -> tuple[str, ...]:
-    """What tells the trainings apart."""
-    return tuple(f"seed {one.blueprint.training.get('seed', '?')}" for one in trained)
-
-
-def common_label(trained: Sequence[LearnedController]) -> str:
-    """A name for all of them, as `PPO (3 seeds)`."""
-    first = trained[0]
-    return first.label if len(trained) == 1 else f"{first.blueprint.algo.upper()} ({len(trained)} seeds)"

@@ -11,13 +11,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from agents.online import KNOBS, parse_online
 from agents.online import NAME as ONLINE
 from agents.online_learner import OnlineSettings
 from envs import EnvSpec
 from envs.instances import instance_seeds
 from envs.tasks import find_task
-from experiments.contenders.contenders import is_online
+from experiments.contenders.contenders import Online, parse_contender
 from experiments.papers.tables import Block, Layer, PaperTable, merge
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
@@ -118,9 +117,9 @@ class Cell:
 
 def controller_record(spec: str) -> dict[str, Any]:
     """A controller with all its parameters, those left to their default in words where a task settles them."""
-    if is_online(spec):
-        online = parse_online(spec)
-        return {"name": ONLINE, "signals": online.signals, "seed": online.seed, **asdict(OnlineSettings())}
+    contender = parse_contender(spec)
+    if isinstance(contender, Online):
+        return {"name": ONLINE, **asdict(contender.spec), **asdict(OnlineSettings())}
     parsed = parse_controller(spec)
     usual = {one.name: one.default_text for one in parsed.controller.parameters}
     return {"name": parsed.name, "knobs": parsed.knobs, "parameters": usual | parsed.named_parameters()}
@@ -179,12 +178,8 @@ def _cell(
 
 def _view(controller: str, guarantee: str, curves: bool) -> EnvSpec:
     """The environment's side of a run: what its controller sets and sees."""
-    if is_online(controller):
-        knobs, signals = KNOBS, parse_online(controller).signals_in(guarantee)
-    else:
-        spec = parse_controller(controller)
-        knobs, signals = spec.knobs, spec.signals
-    return EnvSpec(knobs=knobs, signals=signals, reward="final-accuracy", evaluate_every_round=curves)
+    needs = parse_contender(controller).needs(guarantee)
+    return EnvSpec(knobs=needs.knobs, signals=needs.signals, reward="final-accuracy", evaluate_every_round=curves)
 
 
 _OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED}

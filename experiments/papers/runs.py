@@ -12,18 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from agents.online import OnlinePPO, parse_online
 from envs import EnvCore, Setting
 from envs.playing import Policy, RowProgress, decisions
 from envs.tasks import Task
-from experiments.contenders.contenders import is_online
+from experiments.contenders.contenders import parse_contender
 from experiments.papers.cell_records import write_record
 from experiments.papers.cells import Cell
 from experiments.records.privacy import privacy_report
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.files import spelled_out
 from fl_core.run.config import EVALUATIONS, RunSettings
-from policies.catalog import make_controller, parse_controller
 
 
 def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
@@ -56,9 +54,7 @@ def cell_core(cell: Cell) -> EnvCore:
 
 def _policy(core: EnvCore, cell: Cell) -> Policy:
     """Make the controller, which starts from the table's clip norm."""
-    if is_online(cell.controller):
-        return OnlinePPO.for_env(core, parse_online(cell.controller).seed)
-    return make_controller(parse_controller(cell.controller), core, cell.clip_norm)
+    return parse_contender(cell.controller).policy(core, cell.clip_norm)
 
 
 def _play(core: EnvCore, cell: Cell, writer: RoundWriter, progress: RowProgress) -> list[float]:

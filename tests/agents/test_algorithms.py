@@ -16,9 +16,10 @@ from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
 from agents.checkpoint import load_checkpoint
 from agents.config import option_names
 from agents.options import OPTIONS, defaults_by_algorithm
-from envs import DPilotVecEnv
+from envs import DPilotVecEnv, Setting
+from experiments.contenders.environments import Environments
 from experiments.contenders.instances import deal
-from experiments.contenders.play import Contender, play
+from experiments.contenders.play import Player, play
 from fl_core.base.errors import InputError
 from fl_core.run.federation import Federation
 from tests.agents.conftest import TINY
@@ -114,11 +115,11 @@ def test_the_state_of_a_memory_leads_with_rows(tmp_path: Path) -> None:
 @WITH_ZOO
 def test_a_memory_plays_batches_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = train(TINY, _config("recurrent-ppo"), tmp_path / "run").controller
-    contender = Contender("x", "x", controller.view, (lambda core: controller,))
-    settings = {name: value for name, value in TINY.items() if name != "decision_rounds"}
-    whole, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
-    monkeypatch.setattr("experiments.contenders.play.rows_at_once", lambda *_: 2)
-    parts, _ = play(contender, settings, deal([1, 2, 3]), lambda _: None)
+    asked = {**TINY, **controller.view, "instances": "test", "reward": "final-accuracy"}
+    player = Player("x", "x", Setting.of(**asked), (lambda core: controller,))
+    [whole], _ = play([player], deal([1, 2, 3]), Environments(), lambda _: None)
+    monkeypatch.setattr("experiments.contenders.environments.rows_at_once", lambda *_: 2)
+    [parts], _ = play([player], deal([1, 2, 3]), Environments(), lambda _: None)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one.trajectory["clip_norm"], other.trajectory["clip_norm"], rtol=1e-5)
 

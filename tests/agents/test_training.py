@@ -17,7 +17,8 @@ from agents.validation import Validation
 from envs import EnvCore, Setting, make_core
 from envs.instances import instance_seeds
 from envs.tasks import TASKS
-from experiments.contenders.contenders import _released
+from experiments.contenders.environments import Environments
+from experiments.contenders.trainings import Trainings
 from fl_core.base.errors import InputError
 from fl_core.privacy.curves import gdp_mu
 from fl_core.run.config import RunSettings
@@ -90,7 +91,7 @@ def test_runs_that_end_early_count_as_whole_ones_of_what_is_released(trained: Tr
         result = train({**TINY, "knobs": "budget_pace"}, dataclasses.replace(SHORT, log_std_init=2.0), tmp_path / "run")
     released = result.controller.blueprint.training["released"]
     assert result.cost.training < released["training"], "at this exploration some runs spend all at once"
-    [counts] = _released([result.controller])
+    [counts] = Trainings((result.controller,)).releases(Environments())
     assert counts.rounds == sum(released.values())
     assert counts.rounds / counts.noise_multiplier**2 >= spent * (1 - 1e-6)
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from envs import Setting
 from envs.generators import parse_generator
 from envs.instances import instance_seeds
+from experiments.contenders.environments import Environments
 from experiments.contenders.instances import Case, batches, check_instances, deal, drawn, vary
 from experiments.records.comparison import Instance
 from fl_core.base.errors import InputError
@@ -74,18 +76,18 @@ def test_what_a_batch_must_share_is_told_from_what_its_rows_may_differ_in() -> N
 
 
 def test_an_instance_that_the_data_does_not_allow_is_refused_before_any_run() -> None:
-    settings = {"task": "digits", "clients": 10, "rounds": 2}
-    check_instances((), settings)
-    check_instances((Instance("fine", 4.0, {"epsilon": 4.0, "partition": "iid"}),), settings)
+    setting, environments = Setting.of(clients=10, rounds=2, knobs="none"), Environments()
+    check_instances((), setting, environments)
+    check_instances((Instance("fine", 4.0, {"epsilon": 4.0, "partition": "iid"}),), setting, environments)
     with pytest.raises(InputError, match="only 10 classes"):
-        check_instances((Instance("odd", 7.5, {"partition": "classes(11)"}),), settings)
+        check_instances((Instance("odd", 7.5, {"partition": "classes(11)"}),), setting, environments)
 
 
 def test_instances_of_methods_that_clip_nothing_are_allowed() -> None:
-    settings = {"task": "digits", "clients": 10, "rounds": 2, "method": "local-only"}
-    check_instances((Instance("few", 7.5, {"clients": 8}),), settings)
+    setting, environments = Setting.of(clients=10, rounds=2, method="local-only", knobs="none"), Environments()
+    check_instances((Instance("few", 7.5, {"clients": 8}),), setting, environments)
     with pytest.raises(InputError, match="only 10 classes"):
-        check_instances((Instance("odd", 7.5, {"clients": 8, "partition": "classes(11)"}),), settings)
+        check_instances((Instance("odd", 7.5, {"clients": 8, "partition": "classes(11)"}),), setting, environments)
 
 
 def test_clients_own_budgets_are_scaled_with_an_instances_and_not_held_against_it() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from envs import Setting
 from envs.tasks import TASKS, find_task
 from experiments.cli import main
 from experiments.commands.compare import CompareCommand
 from experiments.commands.run import RunCommand
 from experiments.commands.train import TrainCommand
-from experiments.contenders.contenders import make_contenders
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players
 from experiments.papers.cells import make_federation
 from experiments.reports.comparison import contents
 from experiments.reports.comparison_csv import csv_text
@@ -168,12 +170,12 @@ def test_papers_take_their_whole_dataset() -> None:
     assert make_federation({"dataset": "digits", "rounds": 2}, "sound").population == "all"
 
 
-def test_contenders_of_bare_settings_are_meant_for_targets(recwarn: pytest.WarningsRecorder) -> None:
-    settings = {"task": "digits", "clients": 10, "rounds": 2, "local_steps": 1, "executor": "vectorized"}
-    make_contenders(["best-fixed"], settings, 1)
+def test_players_on_test_instances_are_meant_for_targets(recwarn: pytest.WarningsRecorder) -> None:
+    setting = Setting.of("digits", clients=10, rounds=2, local_steps=1, executor="vectorized", instances="test")
+    make_players(["best-fixed"], Bench(setting, 1))
     assert not [one for one in recwarn if "epsilon does not contain" in str(one.message)]
     with pytest.warns(UserWarning, match="best-fixed: trained or tuned on all clients, to act on target clients"):
-        make_contenders(["best-fixed"], settings, 1, "all")
+        make_players(["best-fixed"], Bench(setting, 1, "all"))
 
 
 def test_verdict_and_costs_name_who_was_tuned_on_the_clients_compared() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs import make_core
-from experiments.contenders.contenders import check_spec, make_contenders
-from experiments.contenders.search import FamilySearch, Rung, grid, play_each, rungs, search_runs
+from envs import Setting, make_core
+from experiments.contenders.bench import Bench, Needs
+from experiments.contenders.contenders import make_players, parse_contender
+from experiments.contenders.environments import Environments
+from experiments.contenders.search import Rung, grid, play_each, rungs, search_runs
 from fl_core.base.errors import InputError
 from policies import View, make_controller, parse_controller
 
@@ -48,32 +50,39 @@ def test_grids_lie_inside_the_ranges(family: str, count: int | None) -> None:
 
 
 def test_a_search_returns_the_best_of_a_plain_recomputation() -> None:
-    settings = SMALL | {"knobs": "server_learning_rate,clip_norm", "signals": "public"}
-    search = FamilySearch(parse_controller("server-lr-decay:0.7"), settings, 2)
+    needs = Needs("server_learning_rate,clip_norm")
+    bench = Bench(Setting.of(**SMALL, instances="test"), 2)
+    search = bench.family_search(parse_controller("server-lr-decay:0.7"), needs)
     done: list[int] = []
     found = search.run(done.append)
     assert sum(done) == found.rounds == search.rounds == 4 * 2 * 2
     assert (found.candidates, found.runs, found.instances, found.population) == (4, 8, 2, "proxy")
     assert found.values["clip_norm"] == 0.7
-    settings |= {"reward": "final-accuracy", "instances": "train", "population": "proxy"}
-    core = make_core(1, **settings)
+    setting = Setting.of(**SMALL, knobs=needs.knobs, reward="final-accuracy", instances="train", population="proxy")
+    assert setting == bench.searching(needs)
+    environments = Environments()
+    core = environments.of(setting)
     scores = {}
     for end in (0.06, 0.12, 0.25, 0.5):
         policy = make_controller(f"server-lr-decay:0.7:{end}", core)
-        each = [play_each([policy], [seed], settings, core, lambda _: None)[0] for seed in (1_000_000, 1_000_001)]
+        each = [
+            play_each([policy], [seed], setting, environments, lambda _: None)[0] for seed in (1_000_000, 1_000_001)
+        ]
         scores[end] = float(np.mean(each))
     assert found.score == pytest.approx(max(scores.values()), abs=0.011)
     assert scores[found.values["end"]] == pytest.approx(max(scores.values()), abs=0.011)
 
 
 def test_contenders_say_what_their_search_took() -> None:
-    contenders = make_contenders(["tuned:client-budget", "fixed"], SMALL | {"method": "adp-pfl"}, 1)
+    contenders = make_players(
+        ["tuned:client-budget", "fixed"], Bench(Setting.of(**SMALL, method="adp-pfl", instances="test"), 1)
+    )
     tuned = contenders[0]
     assert tuned.name == "tuned:client-budget"
     assert tuned.label.startswith("tuned client budgets (kappa")
     assert tuned.search_rounds == 4 * 2
     assert "best of 4 parameter settings in 4 runs" in tuned.tuned_on
-    core = make_core(1, **{**SMALL, "method": "adp-pfl", **tuned.view})
+    core = make_core(1, tuned.setting)
     assert tuned.builds[0](core).label in tuned.label  # type: ignore[attr-defined]
     assert contenders[1].search_rounds == 0
 
@@ -92,12 +101,12 @@ def test_contenders_say_what_their_search_took() -> None:
 )
 def test_bad_families_are_refused_in_a_sentence(spec: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        check_spec(spec)
+        parse_contender(spec)
     assert str(caught.value).endswith(".")
 
 
 def test_a_family_that_the_method_lacks_is_refused_before_anything_runs() -> None:
     with pytest.raises(InputError, match="knob 'layer_weights' does not exist in method 'dp-fedavg'"):
-        make_contenders(["tuned:log-odds"], SMALL, 1)
+        make_players(["tuned:log-odds"], Bench(Setting.of(**SMALL), 1))
     with pytest.raises(InputError, match="leaves nothing to search"):
-        make_contenders(["tuned:random"], SMALL, 1)
+        make_players(["tuned:random"], Bench(Setting.of(**SMALL), 1))

@@ -13,17 +13,19 @@ import pytest
 
 from agents.bundle import save_controller
 from agents.learned import Blueprint, knob_records
-from envs import make_core
+from envs import Setting, make_core
 from envs.signals import FEATURE_BOUND
 from experiments.cli import main
 from experiments.commands import compare
-from experiments.contenders.contenders import fixed_contender, make_contenders
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players
 from experiments.contenders.instances import deal
 from experiments.contenders.play import play
 from experiments.contenders.trainings import load_trainings, training_folders
 from fl_core.base.errors import InputError
 
 SETTINGS: dict[str, Any] = {"task": "digits", "clients": 10, "rounds": 3, "local_steps": 1, "executor": "vectorized"}
+SETTING = Setting.of(**SETTINGS, instances="test")
 OPTIONS = [part for name, value in SETTINGS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
@@ -72,12 +74,12 @@ def test_folders_are_listed_or_named_by_a_pattern(trained: Path) -> None:
     wanted = [trained / f"ppo-{seed}" for seed in range(3)]
     assert training_folders(f"ppo:{trained}/ppo-*") == wanted
     assert training_folders(f"ppo:{wanted[2]},{wanted[0]}") == [wanted[2], wanted[0]]
-    [contender] = make_contenders([f"ppo:{trained}/ppo-*"], SETTINGS, 1)
+    [contender] = make_players([f"ppo:{trained}/ppo-*"], Bench(SETTING, 1))
     assert contender.trainings == ("seed 0", "seed 1", "seed 2")
     assert contender.label == "PPO (3 seeds)"
     assert contender.training_rounds == 72
     assert contender.tuned_on.startswith("3 trainings: 8 episodes")
-    assert len(load_trainings(f"ppo:{trained}/config-7,{trained}/config-8")) == 2
+    assert len(load_trainings(f"ppo:{trained}/config-7,{trained}/config-8").controllers) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_what_is_no_set_of_trainings_is_refused_in_one_sentence(trained: Path, s
 
 def test_controllers_with_one_label_are_told_apart(trained: Path) -> None:
     specs = [f"ppo:{trained}/ppo-1", f"ppo:{trained}/again"]
-    labels = [contender.label for contender in make_contenders(specs, SETTINGS, 1)]
+    labels = [contender.label for contender in make_players(specs, Bench(SETTING, 1))]
     assert labels == [f"PPO (seed 1) {trained}/ppo-1", f"PPO (seed 1) {trained}/again"]
 
 
@@ -117,9 +119,10 @@ def test_a_run_is_played_by_one_training(trained: Path, tmp_path: Path, capsys: 
 
 
 def test_final_figures_do_not_depend_on_evaluating_every_round() -> None:
-    contender = fixed_contender(0.7, SETTINGS)
-    full, _ = play(contender, SETTINGS, deal([1, 2]), lambda _: None)
-    short, _ = play(contender, SETTINGS, deal([1, 2]), lambda _: None, every_round=False)
+    bench = Bench(SETTING)
+    players = make_players(["fixed:0.7"], bench)
+    [full], _ = play(players, deal([1, 2]), bench.environments, lambda _: None)
+    [short], _ = play(players, deal([1, 2]), bench.environments, lambda _: None, every_round=False)
     assert [replace(one, trajectory={}) for one in full] == short
 
 

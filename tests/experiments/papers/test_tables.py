@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from experiments.contenders.contenders import check_spec
+from experiments.contenders.contenders import parse_contender
 from experiments.papers.cells import choose_dataset, fitting_model, make_cells, make_federation
 from experiments.papers.tables import MEASURES, find_table, merge, table_names
 from fl_core.base.errors import InputError
@@ -27,7 +27,7 @@ def test_every_cell_of_every_table_builds(name, guarantee):
         assert federation.guarantee == (guarantee if federation.recipe().private else "sound")
         assert math.isfinite(federation.epsilon) == federation.recipe().private
         assert cell.clip_norm > 0
-        check_spec(cell.controller)
+        parse_contender(cell.controller)
 
 
 @pytest.mark.parametrize("name", TABLES)

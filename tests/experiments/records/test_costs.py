@@ -11,9 +11,10 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
-from envs import make_core
-from experiments.contenders.contenders import make_contenders
-from experiments.contenders.play import releases_in, spread_evenly
+from envs import Setting, make_core
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import make_players
+from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.records.comparison import Comparison
 from experiments.records.costs import PriorRounds, composed_epsilon, composition_words
 from experiments.statistics.summary import summarise
@@ -89,7 +90,7 @@ def test_they_are_written_and_read_back() -> None:
     ],
 )
 def test_what_a_run_releases_is_what_its_budget_is_charged_for(changes: dict[str, Any]) -> None:
-    [found] = releases_in({**SMALL, **changes}, {7: 2, 8: 4})
+    [found] = prior_rounds(make_core(1, **{**SMALL, **changes}), {7: 2, 8: 4})
     core = make_core(1, **{**SMALL, **changes, "reward": "final-accuracy"})
     core.reset([0], [RunSettings(seed=0)])
     while not core.finished.all():
@@ -104,16 +105,18 @@ def test_what_a_run_releases_is_what_its_budget_is_charged_for(changes: dict[str
 
 
 def test_methods_without_noise_and_without_exchange() -> None:
-    [bare] = releases_in({**SMALL, "method": "fedavg", "epsilon": math.inf, "knobs": "server_learning_rate"}, {0: 3})
+    [bare] = prior_rounds(
+        make_core(1, **SMALL, method="fedavg", epsilon=math.inf, knobs="server_learning_rate"), {0: 3}
+    )
     assert (bare.epsilon, bare.noise_multiplier) == (math.inf, 0.0)
-    [alone] = releases_in({**SMALL, "method": "local-only", "knobs": "none"}, {0: 3})
+    [alone] = prior_rounds(make_core(1, **SMALL, method="local-only", knobs="none"), {0: 3})
     assert composed_epsilon([alone], 1e-5) == 0
-    assert releases_in(SMALL, {}) == ()
+    assert prior_rounds(make_core(1, **SMALL), {}) == ()
 
 
 def test_instances_with_budgets_of_their_own_count_with_their_own_noise() -> None:
     settings = {**SMALL, "generator": "epsilon=3..12"}
-    found = releases_in(settings, {1_000_000: 9, 1_000_001: 6, 1_000_002: 3})
+    found = prior_rounds(make_core(1, **settings), {1_000_000: 9, 1_000_001: 6, 1_000_002: 3})
     assert sum(one.rounds for one in found) == 18
     for seed, rounds in ((1_000_000, 9), (1_000_001, 6), (1_000_002, 3)):
         core = make_core(1, **{**settings, "reward": "final-accuracy"})
@@ -130,7 +133,9 @@ def test_a_training_counts_at_the_noise_that_it_was_trained_with(tmp_path: Path)
     for seed in (0, 1):
         save(tmp_path / f"ppo-{seed}", seed, epsilon=2.0)
     with pytest.warns(UserWarning, match="trained with epsilon"):
-        [contender] = make_contenders([f"ppo:{tmp_path}/ppo-*"], {**SMALL, "epsilon": 8.0}, 1)
+        [contender] = make_players(
+            [f"ppo:{tmp_path}/ppo-*"], Bench(Setting.of(**SMALL, epsilon=8.0, instances="test"), 1)
+        )
     [found] = contender.releases
     assert (found.rounds, found.epsilon) == (contender.training_rounds, 2.0)
 
@@ -142,7 +147,7 @@ def test_rounds_are_spread_over_instances_without_losing_any() -> None:
 
 def test_every_searched_controller_knows_what_its_search_released() -> None:
     specs = ["fixed:0.5", "best-fixed", "tuned:fixed"]
-    contenders = make_contenders(specs, {**SMALL, "epsilon": 2.0}, 1)
+    contenders = make_players(specs, Bench(Setting.of(**SMALL, epsilon=2.0, instances="test"), 1))
     for contender in contenders:
         assert all(one.run_rounds == 3 for one in contender.releases)
         assert sum(one.rounds for one in contender.releases) == contender.search_rounds

@@ -1,0 +1,128 @@
+"""Where the contenders of a command are checked and prepared: one setting, its searches and its environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from envs import EnvCore, Setting
+from experiments.contenders.environments import Environments
+from experiments.contenders.fixed_clip_search import FixedClipSearch, TunedClip
+from experiments.contenders.progress import rounds_bar
+from experiments.contenders.search import FamilySearch
+from fl_core.base.errors import require_count, require_name
+from fl_core.data.populations import POPULATIONS
+from fl_core.run.config import FederationConfig
+from policies.catalog import ControllerSpec
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a controller needs of its environment.
+
+    Attributes:
+        knobs: comma-separated knobs that it sets.
+        signals: signal set that it sees.
+        telemetry: what the rounds must pay for; "" where it reads none of it.
+        decision_rounds: communication rounds per decision.
+        context: whether it sees in what instances differ.
+    """
+
+    knobs: str
+    signals: str = "public"
+    telemetry: str = ""
+    decision_rounds: int = 1
+    context: str = "hidden"
+
+    def met_by(self, setting: Setting) -> Setting:
+        """The setting with the needs met; telemetry that a user has chosen stays."""
+        usual = setting.federation.telemetry == FederationConfig.telemetry
+        return setting.replace(
+            knobs=self.knobs,
+            signals=self.signals,
+            decision_rounds=self.decision_rounds,
+            context=self.context,
+            **({"telemetry": self.telemetry} if self.telemetry and usual else {}),
+        )
+
+
+class Bench:
+    """A setting in which contenders are to act, and the training instances on which they are tuned first.
+
+    Attributes:
+        setting: without any contender's needs; judged by the final accuracy, which is measured after every round.
+        search_instances: training instances that a search tries each value on.
+        train_on: population of the clients of these instances.
+        generator: what these instances differ in besides their seeds; "" for nothing.
+        environments: those of the command.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        search_instances: int = 8,
+        train_on: str = "proxy",
+        generator: str = "",
+        environments: Environments | None = None,
+    ):
+        """Take a setting; nothing is made or run yet.
+
+        Raises:
+            InputError: the number of instances or the population is not allowed.
+        """
+        require_name("train_on", train_on, POPULATIONS)
+        require_count("search_instances", search_instances)
+        self.setting = setting.replace(reward="final-accuracy", evaluate_every_round=True)
+        self.search_instances, self.train_on, self.generator = search_instances, train_on, generator
+        self.environments = Environments() if environments is None else environments
+        self._family_searches: dict[ControllerSpec, FamilySearch] = {}
+
+    def acting(self, needs: Needs) -> Setting:
+        """The setting in which a contender acts."""
+        return needs.met_by(self.setting)
+
+    def core(self, needs: Needs) -> EnvCore:
+        """An environment of one row in which a contender acts; it refuses needs that do not fit.
+
+        Raises:
+            InputError: the method lacks a knob, or the setting is not allowed with these signals.
+        """
+        return self.environments.of(self.acting(needs))
+
+    def searching(self, needs: Needs) -> Setting:
+        """The setting of the training instances on which a contender is tuned."""
+        return self.acting(needs).replace(
+            instances="train", population=self.train_on, generator=self.generator, evaluate_every_round=False
+        )
+
+    def search_core(self, needs: Needs) -> EnvCore:
+        """An environment with what a search shows and asks: its own where a generator has to be checked.
+
+        Raises:
+            InputError: as for `core`, or the generator draws what cannot be.
+        """
+        return self.environments.of(self.searching(needs)) if self.generator else self.core(needs)
+
+    @cached_property
+    def clip_search(self) -> FixedClipSearch:
+        """The search of the best fixed clip norm, laid out."""
+        needs = Needs("clip_norm")
+        return FixedClipSearch(self.searching(needs), self.search_core(needs), self.environments, self.search_instances)
+
+    def family_search(self, family: ControllerSpec, needs: Needs) -> FamilySearch:
+        """The search of a family's parameters, laid out.
+
+        Raises:
+            InputError: the family does not fit the task, or nothing of it is left to search.
+        """
+        if family not in self._family_searches:
+            self._family_searches[family] = FamilySearch(
+                family, self.searching(needs), self.search_core(needs), self.environments, self.search_instances
+            )
+        return self._family_searches[family]
+
+    @cached_property
+    def best_clip(self) -> TunedClip:
+        """What that search found; it runs once, when it is first asked for."""
+        with rounds_bar(self.clip_search.rounds, "search for the best fixed clip norm") as progress:
+            return self.clip_search.run(progress)
