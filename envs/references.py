@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 
 from envs.fleet import Fleet
 from envs.generators import Generator
 from envs.tasks import Task
-from fl_core.run.config import RunSettings
+from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import FloatArray, RoundPlan
 
 
@@ -25,9 +26,13 @@ class References:
             generator: which shape a run has.
             accuracy: the figure that runs are judged by.
         """
-        config = replace(task.federation, telemetry_share=0.0, bit_noise=0.0)
-        self._task, self._config, self._generator, self._accuracy = task, config, generator, accuracy
+        self._task, self._generator, self._accuracy = task, generator, accuracy
         self._known: dict[RunSettings, float] = {}
+
+    @cached_property
+    def _config(self) -> FederationConfig:
+        """The federation without telemetry; most environments never need it."""
+        return replace(self._task.federation, telemetry_share=0.0, bit_noise=0.0)
 
     def find(self, settings: Sequence[RunSettings]) -> list[float]:
         """Final accuracy of the default clip norm on instances, played side by side where it is not known yet."""

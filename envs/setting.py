@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from envs.context import CONTEXTS
@@ -117,12 +117,12 @@ class Setting:
         """The federation as asked for; `task_as_run` pays for accounted signals."""
         return self.task.federation
 
-    @cached_property
+    @property
     def task_as_run(self) -> Task:
         """The task with its telemetry paid for where accounted signals are asked for and no share of the budget is."""
         if self.spec.signals != "accounted" or self.federation.telemetry_share:
             return self.task
-        return replace(self.task, federation=replace(self.federation, telemetry_share=ACCOUNTED_TELEMETRY_SHARE))
+        return _with_federation(self.task, telemetry_share=ACCOUNTED_TELEMETRY_SHARE)
 
     def replace(self, **changes: Any) -> Setting:
         """The setting with other values of fields of `EnvSpec` and `FederationConfig`; the rest stays as it is.
@@ -138,7 +138,7 @@ class Setting:
         spec = replace(self.spec, **shown) if shown else self.spec
         if all(getattr(self.federation, name) == value for name, value in own.items()):
             return Setting(self.task, spec)
-        return Setting(replace(self.task, federation=replace(self.federation, **own)), spec)
+        return Setting(_with_federation(self.task, **own), spec)
 
     def as_record(self) -> dict[str, Any]:
         """Every field as JSON scalars, by the names of the keyword arguments of `of`; infinity is spelled out.
@@ -178,6 +178,12 @@ class Setting:
     def key(self) -> str:
         """SHA-256 of `as_record`: the same for equal settings in every process, different for all others."""
         return digest(self.as_record())
+
+
+@lru_cache(maxsize=256)
+def _with_federation(task: Task, **changes: Any) -> Task:
+    """The task with other values in its federation; the same question gets the same object."""
+    return replace(task, federation=replace(task.federation, **changes))
 
 
 def _read(values: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:

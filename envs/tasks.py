@@ -100,4 +100,4 @@ def find_task(name: str, **overrides: Any) -> Task:
         require_name("setting", field, _KINDS)
         if value is not None:
             changes[field] = read_value(field, value, _KINDS[field])
-    return replace(task, federation=replace(task.federation, **changes))
+    return replace(task, federation=replace(task.federation, **changes)) if changes else task
