@@ -272,7 +272,10 @@ class EnvCore:
             self._observation[rows, column] = scaled[rows]
 
     def info(self, row: int) -> dict[str, Any]:
-        """Plain figures of a run's last round, for `info`; what is not finite is left out."""
+        """Plain figures of a run's last round, for `info`; what is not finite is left out.
+
+        Exact figures of the clients are among them, which no epsilon covers: `find_figure` tells the class of each.
+        """
         federation = self.fleet.of(row)
         info: dict[str, Any] = {"round": int(federation.rounds[row]), "seed": federation.settings[row].seed}
         if self.history[row]:

@@ -16,12 +16,14 @@ from rich.table import Table
 
 from experiments.records.ledger_file import FILE, RunRecord, read_record
 from experiments.records.privacy import (
+    NOT_COVERED,
     UNIT,
     PrivacyReport,
     placement_text,
     report_of,
     sampling_text,
 )
+from experiments.records.run_state import RECORD as STATE
 from experiments.reports.drawing import figure_png
 from experiments.reports.ledger_figure import ledger_figure
 from fl_core.base.errors import require, require_name
@@ -56,6 +58,10 @@ class LedgerCommand:
         record = read_record(folder)
         console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
         print_report(record, console, self.accountants)
+        if (folder / STATE).exists():
+            console.print(
+                f"Not to be published: {STATE} and its tensors hold the clients' data until the run has ended."
+            )
         if record.ledger.charges:
             write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
             console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
@@ -93,7 +99,7 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
     report = report_of(record)
     yield from epsilon_lines(record, report, accountants)
     yield "adaptive", report.validity
-    yield "uncovered", "; ".join(facts.uncovered) or "nothing"
+    yield NOT_COVERED, "; ".join(facts.not_covered) or "nothing"
     yield "clients", f"{facts.clients:,}, population {facts.population}"
     if facts.tuning:
         yield "tuned on", facts.tuning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -22,6 +22,7 @@ from experiments.records.folder import make_run_folder, write_csv, write_yaml
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.privacy import privacy_report
 from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
+from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.errors import require, require_count
 from fl_core.base.files import spelled_out, write_json
@@ -30,6 +31,9 @@ from fl_core.run.plan import find_figure
 
 SAVE_SECONDS = 10.0
 """How often the rounds so far are written."""
+
+
+SHOW_HELP = "What is written and printed: " + "; ".join(f"{name}: {words}" for name, words in SHOWS.items()) + "."
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class RunCommand:
     """Training instances on which best-fixed, and what derives from it, is searched first."""
     train_on: str = "proxy"
     """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
+    show: Annotated[str, tyro.conf.arg(help=SHOW_HELP)] = "all"
     runs: Path = Path("runs")
     """Folder that receives the run's folder."""
     resume: Path | None = None
@@ -60,6 +65,7 @@ class RunCommand:
             _go_on(self.resume)
             return
         require_count("seed", self.seed, least=0)
+        shown = Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting, self.search_instances, self.train_on)
         contenders = parse_contenders([self.controller])
@@ -68,16 +74,19 @@ class RunCommand:
         (player,) = prepare(contenders, bench)
         core = bench.environments.of(player.setting)
         core.reset([0], [RunSettings(seed=self.seed)])
+        record = _record(core, player, self.show)
+        shown.check(asdict(record.facts), record.budget.epsilon, player.tuned_on_clients_of(self.federation.population))
         folder = make_run_folder(self.runs, self.task, player.name, self.seed)
         view = {name: getattr(player.setting.spec, name) for name in ("knobs", "signals", "decision_rounds", "context")}
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": view})
-        _open_journal(core, player, folder)
+        _open_journal(core, player, folder, self.show)
         about = {
             "settings": setting.as_record(),
             "controller": self.controller,
             "seed": self.seed,
             "search_instances": self.search_instances,
             "train_on": self.train_on,
+            "show": self.show,
         }
         _finish(core, player, folder, about)
 
@@ -90,15 +99,15 @@ def _go_on(folder: Path) -> None:
     core = bench.environments.of(player.setting)
     require_same_run(folder, state, core, player.builds[0](core))
     core.load_state_dict(state.core)
-    _open_journal(core, player, folder, resumed=True)
+    _open_journal(core, player, folder, state.show, resumed=True)
     _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
 
 
-def _open_journal(core: EnvCore, player: Player, folder: Path, resumed: bool = False) -> None:
+def _open_journal(core: EnvCore, player: Player, folder: Path, show: str, resumed: bool = False) -> None:
     """From now on every charge of the run is on disk before its round touches any data."""
     if not core.federation.recipe.private:
         return  # nothing is charged
-    record = _record(core, player)
+    record = _record(core, player, show)
     run = journal_head(record)
     journal = ChargeJournal.resume(folder, run, record.books) if resumed else ChargeJournal.start(folder, run)
     core.federation.charging.on_charge = journal.charge
@@ -106,10 +115,10 @@ def _open_journal(core: EnvCore, player: Player, folder: Path, resumed: bool = F
         write_record(folder, record)  # with it the journal can be read, whenever the run is killed
 
 
-def _record(core: EnvCore, player: Player) -> RunRecord:
+def _record(core: EnvCore, player: Player, show: str) -> RunRecord:
     """Books and facts of the run as it stands."""
     tuning = player.tuning(core.federation.config.population)
-    return record_of(core, 0, player.name, player.reads, tuning)
+    return record_of(core, 0, player.name, player.reads, tuning, show)
 
 
 def _finish(
@@ -126,9 +135,9 @@ def _finish(
         finally:
             record.save("complete" if core.finished.all() else "interrupted")
         parameters = run_parameters(core, player.name, about["seed"], player.tuned_population)
-        writer.hparams(parameters, final_metrics(core, 0))
+        writer.hparams(parameters, final_metrics(record.rounds))
     drop_run_state(folder)
-    print_summary(core, player, folder)
+    print_summary(core, player, folder, about["show"])
 
 
 class _Record:
@@ -136,8 +145,13 @@ class _Record:
 
     def __init__(self, core: EnvCore, player: Player, folder: Path, writer: RoundWriter, about: dict[str, Any]):
         self._core, self._player, self._folder, self._writer = core, player, folder, writer
-        self._about = about
+        self._about, self._shown = about, Shown(about["show"])
         self._written = len(core.history[0])
+
+    @property
+    def rounds(self) -> list[dict[str, float]]:
+        """The metrics of every round that may be written."""
+        return [self._shown.of(metrics) for metrics in self._core.history[0]]
 
     def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
         """Let the controller act to the end."""
@@ -162,23 +176,23 @@ class _Record:
     def _write_new_rounds(self) -> int:
         history = self._core.history[0]
         for index in range(self._written, len(history)):
-            self._writer.round(index + 1, history[index])
+            self._writer.round(index + 1, self._shown.of(history[index]))
         new, self._written = len(history) - self._written, len(history)
         return new
 
     def save(self, status: str) -> None:
         """Write rounds, ledger and summary as they stand."""
-        rows = [{"round": index + 1, **figures} for index, figures in enumerate(self._core.history[0])]
+        rows = [{"round": index + 1, **figures} for index, figures in enumerate(self.rounds)]
         write_csv(self._folder / "rounds.csv", rows)
-        write_record(self._folder, _record(self._core, self._player))
-        write_json(self._folder / "summary.json", summarise_run(self._core, self._player, status))
+        write_record(self._folder, _record(self._core, self._player, self._shown.show))
+        write_json(self._folder / "summary.json", summarise_run(self._core, self._player, status, self._shown.show))
 
 
-def summarise_run(core: EnvCore, player: Player, status: str) -> dict[str, Any]:
+def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all") -> dict[str, Any]:
     """What a run came to, as JSON-able values; what is not finite is spelled out."""
     config, ledger = core.federation.config, core.federation.charging.budgets[0]
     episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
-    figures = core.history[0][-1] if core.history[0] else {}
+    figures = Shown(show).of(core.history[0][-1] if core.history[0] else {})
     numbers = {
         "epsilon_target": ledger.epsilon,
         "delta": config.delta,
@@ -199,7 +213,7 @@ def summarise_run(core: EnvCore, player: Player, status: str) -> dict[str, Any]:
         "placement": config.placement,
         "guarantee": config.guarantee,
         "tested_on": EVALUATIONS[config.evaluation],
-        "privacy": privacy_report(core, 0, player.reads).as_json(),
+        "privacy": privacy_report(core, 0, player.reads, show).as_json(),
         "executor": core.federation.executor.choice,
         "signals": player.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
@@ -226,20 +240,21 @@ def _search_price(player: Player, config: FederationConfig) -> str:
     return f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}"
 
 
-def print_summary(core: EnvCore, player: Player, folder: Path) -> None:
+def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all") -> None:
     """What a user wants to know when a run has ended."""
     episode, config = episode_of(core, 0), core.federation.config
     print(f"{player.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:
         print("The run diverged: its model is no longer finite.")
-    if core.judges_server:
-        print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
-    tested = EVALUATIONS[config.evaluation]
-    print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
+    if show == "all":
+        if core.judges_server:
+            print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
+        tested = EVALUATIONS[config.evaluation]
+        print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
     if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:
-        print(*(f"  {line}" for line in privacy_report(core, 0, player.reads).lines()), sep="\n")
+        print(*(f"  {line}" for line in privacy_report(core, 0, player.reads, show).lines()), sep="\n")
     if player.tuned_population:
         print(f"  tuned on           {player.tuning(config.population)}{_search_price(player, config)}")
     print(f"  executor           {core.federation.executor.choice}")

@@ -61,12 +61,16 @@ class Player:
         """The signal set that it is shown."""
         return self.setting.spec.signals
 
+    def tuned_on_clients_of(self, population: str) -> bool:
+        """Whether it was trained or tuned on samples of a population's clients."""
+        return bool(self.tuned_population) and share_samples(self.tuned_population, population)
+
     def tuning(self, population: str) -> str:
         """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
         if not self.tuned_population:
             return ""
         words = f"{self.tuned_on}: {self.training_rounds + self.search_rounds:,} rounds"
-        if share_samples(self.tuned_population, population):
+        if self.tuned_on_clients_of(population):
             words += f"; epsilon leaves out what they told about the {population} clients of this run"
         return words
 

@@ -39,7 +39,7 @@ def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
     core.reset([0], [RunSettings(seed=cell.seed)])
     with RoundWriter(events) as writer:
         rounds = _play(core, cell, writer, progress)
-        writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core, 0))
+        writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core.history[0]))
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
     write_record(cell, folder, _results(core) | seconds)
 

@@ -12,6 +12,7 @@ from envs.signals import is_schedule_feature
 from experiments.records.charge_journal import FILE as FILE_OF_CHARGES
 from experiments.records.charge_journal import describe, read_journal, require_prefix, require_same_run
 from experiments.records.consistency import check_books, check_folder
+from experiments.records.shown import Shown, not_covered
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, sealed
@@ -22,7 +23,7 @@ from fl_core.run.config import FederationConfig
 
 FORMAT = 1
 FILE = "ledger.json"
-PROGRESS = ("rounds_done", "diverged")
+PROGRESS = ("rounds_done", "diverged", "shown")
 """Facts that change on a run's way."""
 _LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
 
@@ -46,6 +47,7 @@ class RunFacts:
         population: whose data the clients hold.
         tuning: what training and tuning the controller took, in words; "" for none.
         noise_drawn_by: one of `DRAWERS`; "" in records from before this was written down.
+        shown: metrics that were written though they are exact figures of the clients.
     """
 
     task: str
@@ -70,6 +72,12 @@ class RunFacts:
     population: str = "all"
     tuning: str = ""
     noise_drawn_by: str = ""
+    shown: tuple[str, ...] = ()
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """Everything that was shown and that no epsilon covers, in words."""
+        return not_covered(self.uncovered, self.shown)
 
     @property
     def clients_add_noise(self) -> bool:
@@ -96,7 +104,12 @@ def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
 
 
 def facts_of(
-    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+    core: EnvCore,
+    row: int,
+    controller: str = "",
+    reads: Sequence[str] | None = None,
+    tuning: str = "",
+    show: str = "all",
 ) -> RunFacts:
     """The facts of a run as it stands.
 
@@ -106,6 +119,7 @@ def facts_of(
         controller: its spec.
         reads: features that the controller depends on; None takes all that it is shown.
         tuning: what training and tuning the controller took, in words.
+        show: which metrics of its rounds are written, one of `SHOWS`.
     """
     federation, config = core.federation, core.federation.config
     classes = {feature.name: feature.signal_class for feature in core.features}
@@ -137,6 +151,7 @@ def facts_of(
         population=config.population,
         tuning=tuning,
         noise_drawn_by=config.noise().drawn_by,
+        shown=Shown(show).uncovered(core.history[row]),
     )
 
 
@@ -171,10 +186,15 @@ class RunRecord:
 
 
 def record_of(
-    core: EnvCore, row: int, controller: str = "", reads: Sequence[str] | None = None, tuning: str = ""
+    core: EnvCore,
+    row: int,
+    controller: str = "",
+    reads: Sequence[str] | None = None,
+    tuning: str = "",
+    show: str = "all",
 ) -> RunRecord:
     """The record of a run as it stands; arguments as in `facts_of`."""
-    return RunRecord(facts_of(core, row, controller, reads, tuning), core.federation.charging.books[row])
+    return RunRecord(facts_of(core, row, controller, reads, tuning, show), core.federation.charging.books[row])
 
 
 def journal_head(record: RunRecord) -> dict[str, Any]:
@@ -211,7 +231,7 @@ def read_record(folder: Path) -> RunRecord:
     content = read_sealed(path, FORMAT)
     try:
         facts = dict(content["facts"])
-        for name in ("knobs", "uncovered"):
+        for name in ("knobs", "uncovered", "shown"):
             facts[name] = tuple(facts[name])
         books = Books(
             Ledger.from_state(content["ledger"]),

@@ -9,10 +9,13 @@ from typing import Any
 
 from envs import EnvCore
 from experiments.records.ledger_file import RunFacts, RunRecord, record_of, sets_noise
+from experiments.records.shown import not_covered
 from fl_core.base.files import spelled_out
 from fl_core.privacy.mechanism import PLACEMENTS
 
 SMALL_DELTA = 1e-5
+NOT_COVERED = "shown, not covered"
+"""Name of the list of everything that is shown and that epsilon does not cover."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class PrivacyReport:
         uploads_view: for `distributed` noise, ε against a server that sees single uploads; None elsewhere.
         at_small_delta: `updates_only` at δ = 1e-5, where the run's δ is above that and promises little; else None.
         uncovered: what the run gives away without noise.
+        shown: exact metrics of the clients that are written beside it.
         adaptive: whether the controller chose the noise from what was released.
         exact: whether figures by other accountants than the filter hold: the noise was fixed in advance, or q = 1.
         validity: the same in words.
@@ -45,6 +49,7 @@ class PrivacyReport:
     uploads_view: float | None
     at_small_delta: float | None
     uncovered: tuple[str, ...]
+    shown: tuple[str, ...]
     adaptive: bool
     exact: bool
     validity: str
@@ -57,8 +62,7 @@ class PrivacyReport:
     def lines(self) -> list[str]:
         """What `dpilot run` prints."""
         lines = self._epsilons()
-        if self.guarantee == "as-published" or self.uncovered:
-            lines.append(("uncovered", "; ".join(self.uncovered) or "nothing"))
+        lines.append((NOT_COVERED, "; ".join(not_covered(self.uncovered, self.shown)) or "nothing"))
         return layout([*lines, ("adaptive", self.validity), *self.views()])
 
     def _epsilons(self) -> list[tuple[str, str]]:
@@ -88,9 +92,9 @@ def layout(lines: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{name:<18} {text}" for name, text in lines]
 
 
-def privacy_report(core: EnvCore, row: int, reads: Sequence[str] | None = None) -> PrivacyReport:
-    """The privacy of a run as it stands; `reads` as in `facts_of`."""
-    return report_of(record_of(core, row, reads=reads))
+def privacy_report(core: EnvCore, row: int, reads: Sequence[str] | None = None, show: str = "all") -> PrivacyReport:
+    """The privacy of a run as it stands; `reads` and `show` as in `facts_of`."""
+    return report_of(record_of(core, row, reads=reads, show=show))
 
 
 def report_of(record: RunRecord) -> PrivacyReport:
@@ -119,6 +123,7 @@ def report_of(record: RunRecord) -> PrivacyReport:
         uploads_view=uploads,
         at_small_delta=small,
         uncovered=facts.uncovered,
+        shown=facts.shown,
         adaptive=facts.adaptive,
         exact=exact,
         validity=validity(record),

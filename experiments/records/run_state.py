@@ -17,7 +17,7 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, require_same, sealed
 
-FORMAT = 2
+FORMAT = 3
 RECORD = "state.json"
 _CONTROLLER = "controller."
 
@@ -27,11 +27,12 @@ class RunState:
     """A run's state as read back.
 
     Attributes:
-        about: the five that follow, by name.
+        about: the six that follow, by name.
         settings: of its environment, without the controller's view.
         controller: the controller's spec.
         seed: of its instance.
         search_instances, train_on: number and population of the instances that the controller was searched on.
+        show: which metrics are written.
         made_in: environment, code and controller that made it, as `run_record` describes them.
         core: argument of `EnvCore.load_state_dict`.
         memory: state returned by the controller's last `predict`; None for a controller without memory.
@@ -43,6 +44,7 @@ class RunState:
     seed: int
     search_instances: int
     train_on: str
+    show: str
     made_in: dict[str, Any]
     core: dict[str, Any]
     memory: tuple[Any, ...] | None
@@ -79,7 +81,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: P
 
     Args:
         folder: of the run.
-        about: `settings`, `controller`, `seed`, `search_instances` and `train_on`, as in `RunState`.
+        about: `settings`, `controller`, `seed`, `search_instances`, `train_on` and `show`, as in `RunState`.
         core: the run.
         policy: the controller.
         memory: state returned by the controller's last `predict`: arrays `[runs, ...]`, or None.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -195,8 +195,8 @@ def run_parameters(core: EnvCore, controller: str, seed: int, trained_on: str) -
     )
 
 
-def final_metrics(core: EnvCore, row: int) -> dict[str, float]:
-    """Collect the final metrics of a run for the HParams page."""
-    last = core.history[row][-1] if core.history[row] else {}
+def final_metrics(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Select the final metrics of a run for the HParams page from those of its rounds."""
+    last = rounds[-1] if rounds else {}
     names = ("global_accuracy", "personal_accuracy", "global_loss", "personal_loss", "epsilon_spent")
     return {name: last[name] for name in names if name in last}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 
-from experiments.records.comparison import Comparison, ControllerResult
+from experiments.records.comparison import Comparison, ControllerResult, Episode
 from experiments.records.costs import composition_words
+from experiments.records.shown import exact_metrics, not_covered
 from experiments.reports.pages import Section
 from experiments.reports.tables import Table
 from experiments.reports.words import (
@@ -19,6 +21,7 @@ from experiments.reports.words import (
     targets_text,
 )
 from experiments.statistics.summary import Row, Spent
+from fl_core.run.plan import FIGURES
 
 TRUST = {
     "central": "The server is trusted: it sees each client's clipped update and adds the noise to their sum. ε holds "
@@ -55,17 +58,19 @@ def _promise(comparison: Comparison) -> list[str]:
         f"{_guarantee(comparison)} protects a whole client, that is all of its data, under add/remove adjacency, "
         f"counted by its ledger ({comparison.accountant})."
     )
-    joint = "A client's personal model never leaves it, so personal accuracy is covered in the joint (billboard) sense."
+    joint = (
+        "A client's personal model never leaves it: joint (billboard) privacy covers the model that this client keeps. "
+        f"Shown here, and covered by no ε: {'; '.join(_not_covered(comparison)) or 'nothing'}."
+    )
     claim = (
         "What is promised is ε by the ledger, which holds however the controller chose. ε by PLD (privacy loss "
         "distributions) is recomputed from the noise that was used, as a check: it must not be larger, and is no "
         "promise where the noise was chosen during the run."
     )
     if comparison.guarantee == "as-published":
-        given = "; ".join(comparison.uncovered) or "nothing"
         unit = (
             f"As published: ε = {comparison.epsilon:g} at δ = {delta_text(comparison.delta)} is what the paper's own "
-            f"accounting claims ({comparison.accountant}), not what is certified. Uncovered: {given}."
+            f"accounting claims ({comparison.accountant}), not what is certified."
         )
         claim = (
             "ε by PLD (privacy loss distributions) is what the noise on the updates really certifies, whatever else is "
@@ -76,6 +81,13 @@ def _promise(comparison: Comparison) -> list[str]:
         "noise, so that they can be paired: do not publish two of them, and deploy with a seed that nobody knows."
     )
     return [unit, trust, joint, claim, alone]
+
+
+def _not_covered(comparison: Comparison) -> tuple[str, ...]:
+    """List what these runs gave away without noise, and the exact figures of clients that the comparison holds."""
+    episodes = [one for c in (*comparison.controllers, *comparison.hindsight) for one in c.episodes]
+    written = [*(field.name for field in fields(Episode)), *(name for one in episodes for name in one.trajectory)]
+    return not_covered(comparison.uncovered, exact_metrics(name for name in written if name in FIGURES))
 
 
 def _guarantee(comparison: Comparison) -> str:

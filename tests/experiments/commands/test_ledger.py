@@ -214,7 +214,7 @@ def test_a_run_leaves_its_ledger_and_the_report_shows_it(tmp_path: Path, capsys:
         f"{ledger.epsilon_by('pld'):.4g} by PLD",
         f"update accounted 4 {low} to {high}",
         "controller saw round_fraction (public)",
-        "uncovered nothing",
+        "shown, not covered exact figures of the clients: train loss, participants",
     ):
         assert words in shown
     assert (folder / "ledger.png").read_bytes().startswith(b"\x89PNG")

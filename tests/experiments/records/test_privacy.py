@@ -45,7 +45,8 @@ def test_a_sound_run_certifies_what_it_spent() -> None:
     assert report.certified == report.spent == pytest.approx(5, rel=1e-5)
     assert report.spent == pytest.approx(epsilon_of(math.sqrt(ROUNDS) / sigma, 1e-5), rel=1e-5)
     assert (report.uncovered, report.uploads_view, report.at_small_delta) == ((), None, None)
-    spent, adaptive = report.lines()
+    spent, shown, adaptive = report.lines()
+    assert shown.startswith("shown, not covered exact figures of the clients: ")
     assert spent == "epsilon            5 spent of 5 at delta 1e-05 (GDP filter)"
     assert adaptive.startswith("adaptive           no, the noise multipliers were fixed in advance; at sampling rate 1")
 
@@ -98,6 +99,6 @@ def test_without_noise_nothing_is_certified_and_json_has_no_infinity() -> None:
 def test_exact_signals_are_printed_as_uncovered_in_a_sound_run() -> None:
     report = privacy_report(play(signals="paper"), 0)
     assert report.certified is None
-    (line,) = [line for line in report.lines() if line.startswith("uncovered")]
+    (line,) = [line for line in report.lines() if line.startswith("shown, not covered")]
     assert "exact figures that the controller saw" in line
-    assert not any(line.startswith("uncovered") for line in privacy_report(play(), 0).lines())
+    assert not any("the controller saw" in line for line in privacy_report(play(), 0).lines())

@@ -266,7 +266,7 @@ def test_a_published_method_is_reported_as_a_claim_not_as_a_certificate() -> Non
     claimed = replace(six(), guarantee="as-published", uncovered=("each client's exact risk",))
     text = " ".join(markdown(claimed, contents(claimed)).split())
     assert "is what the paper's own accounting claims" in text
-    assert "Uncovered: each client's exact risk." in text
+    assert "covered by no ε: each client's exact risk; exact figures of the clients: global accuracy, personal" in text
     assert "ε claimed, mean" in text
     assert "ε by ledger" not in text
     assert "What is promised is ε by the ledger" not in text
