@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from envs import DPilotEnv, signals
 from experiments.papers import tables
 from tests.import_graph import ROOT
 from tests.markdown import Block, blocks, restored_catalogues, script
@@ -30,6 +32,17 @@ def test_a_papers_table_is_read_from_the_example(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     table = tables.find_table("a-paper-table9")
     assert table.blocks["mnist"].number("FedDPA", "epsilon=8") == 88.0
+
+
+def test_a_line_in_the_catalogue_of_signals_reaches_observations(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = signals._catalogue
+    line = signals._figure("server_norm", np.log10, "log10(x)", "norm of the server's model")
+    monkeypatch.setattr(signals, "_catalogue", lambda classes: (*lines(classes), line))
+    env = DPilotEnv(task="digits", clients=6, rounds=2, reward="final-accuracy")
+    place = [signal.name for signal in env.signals].index("server_norm")
+    env.reset(seed=0)
+    observation, *_, info = env.step(np.zeros(1, dtype=np.float32))
+    assert observation[place] == pytest.approx(np.log10(info["server_norm"]), rel=1e-6)
 
 
 def test_every_place_that_is_named_exists() -> None:
