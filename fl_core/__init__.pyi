@@ -1,4 +1,5 @@
-from .audit.audit import Audit, Finding
+from .audit.audit import Audit
+from .audit.findings import Finding
 from .base.errors import InputError
 from .data.datasets import DATASETS, Dataset, DatasetEntry, load_dataset
 from .models.model import Model, build_model

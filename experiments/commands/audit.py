@@ -216,10 +216,10 @@ def privacy_of(task: str, federation: Federation) -> PrivacyReport:
 
 
 def print_audit(result: Audit, privacy: PrivacyReport, config: FederationConfig, clip: float) -> None:
-    """What a user wants to know."""
+    """Print the verdict, and below it what was measured."""
+    print(result.verdict)
     print(f"Audit of {config.method} ({config.guarantee}, {config.placement} noise, C {clip:g})")
     lines = facts(result, privacy)
     width = max(len(name) for name, _ in lines)
     print(*(f"  {name:<{width}}  {value}" for name, value in lines), sep="\n")
-    print(*notes(result), sep="\n", end="\n" if notes(result) else "")
-    print(result.verdict)
+    print(*notes(result), sep="\n")

@@ -7,16 +7,19 @@ from typing import Any
 from experiments.records.privacy import PrivacyReport
 from experiments.reports.tables import Table
 from experiments.reports.words import delta_text
-from fl_core.audit.audit import Audit
+from fl_core.audit.audit import UNTRIED, Audit
 from fl_core.audit.bounds import Measurement
 from fl_core.audit.canaries import CanaryScores
+from fl_core.audit.charges import Charges
+from fl_core.audit.cohorts import CohortDraws
+from fl_core.audit.public import PublicState
 from fl_core.base.files import spelled_out
 
 
 def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
     """List the results of an audit as (name, value) in words."""
-    canaries, noise = audit.canaries, audit.noise
-    claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {canaries.rounds} rounds"
+    noise = audit.noise
+    claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {audit.canaries.rounds} rounds"
     lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), *privacy.views()]
     if privacy.uncovered:
         lines.append(("uncovered", "; ".join(privacy.uncovered)))
@@ -26,22 +29,68 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
             "noise",
             f"{noise.least.value:.3f} to {noise.most.value:.3f} of the claim by layer, {noise.lowest:.2f} to "
             f"{noise.highest:.2f} by coordinate ({noise.samples} releases); "
-            + ("REPEATED between releases" if noise.repeated else "another in every release"),
+            + ("REPEATED between releases" if noise.repeated else "another in every release")
+            + ("" if noise.tiled is None else f", SHARED by coordinates {noise.tiled} apart"),
         ),
-        (
-            "canaries",
-            f"{int(canaries.included.sum())} in, {int((~canaries.included).sum())} out, over {canaries.runs} "
-            f"run{'s' * (canaries.runs > 1)}, looked for in {canaries.what}",
-        ),
-        ("measured μ", f"{_interval(canaries.measured)}, claimed {canaries.mu:.3g}"),
-        ("spread of out", f"{_interval(canaries.spread)} times the claimed noise"),
-        ("one-run bound", _bounds(audit.canaries)),
+        ("telemetry", _telemetry(audit)),
+        ("cohorts", _cohorts(audit)),
+        ("public figures", _public(audit)),
+        ("charges", _charges(audit)),
+        *_canaries(audit),
     ]
-    if audit.again is not None:
-        again = audit.again
-        text = f"μ {_interval(again.measured)}, spread {_interval(again.spread)}, {_bounds(again)}"
-        lines.append(("new canaries", text))
     return lines
+
+
+def _canaries(audit: Audit) -> list[tuple[str, str]]:
+    canaries = audit.canaries
+    included = int(canaries.included.sum())
+    where = f"over {canaries.runs} run{'s' * (canaries.runs > 1)}, looked for in {canaries.what}"
+    return [
+        ("canaries", f"{included} in, {len(canaries.included) - included} out, {where}"),
+        ("measured μ", f"{_interval(canaries.measured)}, {_agreement(canaries.signal)} the claimed {canaries.mu:.3g}"),
+        ("spread of out", f"{_interval(canaries.spread)} times the claimed noise, {_agreement(canaries.spread)} 1"),
+        ("one-run bound", _bounds(audit)),
+    ]
+
+
+def _telemetry(audit: Audit) -> str:
+    measured = audit.telemetry
+    if measured is None:
+        return "not attacked: none is bought"
+    parts = [
+        f"{name}: one client moves its sum by {one.moved:.3f}, "
+        + ("NOT CHARGED" if one.noise is None else f"noise {_interval(one.noise)} of the charged")
+        for name, one in measured.figures.items()
+    ]
+    shared = f"; noise SHARED by {', '.join(measured.repeated)}" if measured.repeated else ""
+    return f"{'; '.join(parts)} ({measured.samples} releases){shared}"
+
+
+def _cohorts(audit: Audit) -> str:
+    drawn = audit.cohorts
+    if drawn is None:
+        return "not attacked: all clients take part in every round"
+    told = f"rate {drawn.told:g} counted" if drawn.told < 1 else "no amplification counted"
+    return (
+        f"{drawn.rounds} drawn: clients in {drawn.least:.3g} to {drawn.most:.3g} of them ({told}), sizes vary "
+        f"{drawn.spread:.3g} times as Poisson ones"
+    )
+
+
+def _public(audit: Audit) -> str:
+    public = audit.public
+    count = len(public.compared)
+    answer = f"{len(public.differing)} of {count} DIFFER" if public.differing else f"all {count} the same"
+    return f"{answer} for other updates with the same released sums ({public.rounds} rounds)"
+
+
+def _charges(audit: Audit) -> str:
+    charges = audit.charges
+    beyond = {True: "refused", False: "RELEASED", None: "not attacked"}[charges.refused]
+    noise = f"noise at least {_interval(charges.least)} of the charge by round" if charges.noise else "no noise seen"
+    return (
+        f"{noise} ({charges.rounds} rounds), certified {charges.certified:.3g} times over; beyond the budget: {beyond}"
+    )
 
 
 def notes(audit: Audit) -> list[str]:
@@ -59,8 +108,14 @@ def notes(audit: Audit) -> list[str]:
             "Noise is local: uploads are not made one by one, so canaries are looked for in the sum, where the claim "
             "is √Σ1/(mσ²)."
         )
-    if audit.again is not None:
-        found.append("The first canaries raised an alarm; only what as many new ones raised again counts.")
+    if audit.first is not None:
+        first = audit.first
+        found.append(
+            f"First canaries (μ {_interval(first.measured)}, spread {_interval(first.spread)}) raised an alarm, as one "
+            "audit in twenty does where all is as claimed; shown are as many new ones, and only what they raise again "
+            "counts."
+        )
+    found.append(f"{UNTRIED[0].upper()}{UNTRIED[1:]}.")
     return found
 
 
@@ -80,13 +135,36 @@ def as_json(audit: Audit, privacy: PrivacyReport) -> dict[str, Any]:
             "repeated": audit.noise.repeated,
             "largest_correlation": audit.noise.correlation,
             "releases": audit.noise.samples,
+            "rounds": [vars(one) for one in audit.noise.rounds],
+            "distance_of_shared_noise": audit.noise.tiled,
         },
+        "telemetry": _telemetry_json(audit),
+        "cohorts": None if audit.cohorts is None else _plain(audit.cohorts),
+        "public": _plain(audit.public),
+        "charges": _plain(audit.charges) | {"noise": [vars(one) for one in audit.charges.noise]},
         "canaries": _canaries_json(audit.canaries),
-        "new_canaries": None if audit.again is None else _canaries_json(audit.again),
+        "first_canaries": None if audit.first is None else _canaries_json(audit.first),
+        "not_attacked": list(audit.not_attacked),
         "notes": notes(audit),
     }
     spelled: dict[str, Any] = spelled_out(values)
     return spelled
+
+
+def _telemetry_json(audit: Audit) -> dict[str, Any] | None:
+    measured = audit.telemetry
+    if measured is None:
+        return None
+    figures = {
+        name: {"moved": one.moved, "noise": None if one.noise is None else vars(one.noise)}
+        for name, one in measured.figures.items()
+    }
+    return {"figures": figures, "repeated": list(measured.repeated), "releases": measured.samples}
+
+
+def _plain(measured: CohortDraws | PublicState | Charges) -> dict[str, Any]:
+    """Collect the values of an attack that JSON knows, without its findings, which are told once for all."""
+    return {name: value for name, value in vars(measured).items() if name != "findings"}
 
 
 def _canaries_json(canaries: CanaryScores) -> dict[str, Any]:
@@ -151,11 +229,25 @@ def _sensitivity(audit: Audit) -> str:
     return f"{', '.join(parts)} at worst ({measured.pairs} pairs)"
 
 
-def _bounds(canaries: CanaryScores) -> str:
-    text = f"ε ≥ {canaries.one_run:.3g} by the coins alone (95 %, Steinke et al. 2023)"
+def _bounds(audit: Audit) -> str:
+    """Compare the lower bounds on ε with the claim."""
+    canaries, claimed = audit.canaries, audit.claimed_epsilon
+    bounds = [("the coins alone (95 %, Steinke et al. 2023)", canaries.one_run)]
     if canaries.gaussian is not None:
-        text += f", {canaries.gaussian:.3g} for normal scores"
-    return text
+        bounds.append(("normal scores (95 %)", canaries.gaussian))
+    parts = [
+        f"ε of {bound:.3g} or more by {how}, "
+        + ("which the claimed one allows" if bound <= claimed else f"ABOVE the claimed {claimed:.4g}")
+        for how, bound in bounds
+    ]
+    return "; ".join(parts)
+
+
+def _agreement(measured: Measurement) -> str:
+    """Say how an interval of measured over claimed values stands to the claim."""
+    if measured.contains(1):
+        return "which agrees with"
+    return "ABOVE" if measured.low > 1 else "BELOW"
 
 
 def _interval(estimate: Measurement) -> str:

@@ -42,6 +42,30 @@ def spread_interval(total: float, count: float, error: float) -> Measurement:
     return Measurement(math.sqrt(total / count), math.sqrt(total / low), math.sqrt(total / high))
 
 
+def censored_spread(values: FloatArray, limits: FloatArray, error: float) -> Measurement:
+    """Measure the std of centred normal values that are seen up to a limit of their own.
+
+    Where no limit is near, by the χ² interval. Else by the values within a bound that is below nearly all limits: their
+    number is binomial, and its exact interval (Clopper and Pearson 1934) is one of the std.
+
+    Args:
+        values: claimed to have std 1.
+        limits: greatest magnitude that each could be seen at.
+        error: probability of an interval that misses.
+    """
+    if limits.min() > 8:
+        return spread_estimate(values, error)
+    bound = min(1.5, float(np.quantile(limits, 0.25)))
+    kept = np.abs(values[limits >= bound])
+    within, count = int((kept < bound).sum()), len(kept)
+    low, high = (float(one) for one in stats.binomtest(within, count).proportion_ci(1 - error))
+
+    def spread(share: float) -> float:
+        return bound / float(stats.norm.ppf((1 + share) / 2)) if 0 < share < 1 else (math.inf if share <= 0 else 0.0)
+
+    return Measurement(spread(within / count), spread(high), spread(low))
+
+
 def signal_estimate(included: FloatArray, lengths: FloatArray, excluded: FloatArray, error: float) -> Measurement:
     """Measure g/τ, where included scores are N(g·length, τ²) and excluded ones N(0, τ²): signal over its claim.
 

@@ -11,6 +11,7 @@ empirical privacy estimation for federated learning", 2024, use such canaries; S
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ from fl_core.audit.bounds import (
     spread_estimate,
 )
 from fl_core.audit.claims import claimed_contributions, claimed_std, claimed_upload_std
+from fl_core.audit.findings import Finding
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require
@@ -249,3 +251,26 @@ def _directions(federation: StagedFederation, canaries: int, seed: int) -> Tenso
             vectors = (frame * upper.diagonal().sign()).T
         pieces.append(vectors)
     return torch.cat(pieces)
+
+
+def canary_findings(canaries: CanaryScores, claimed_epsilon: float) -> Iterator[Finding]:
+    """Find where scores and bounds contradict the claim, which one set of scores in twenty does where it is true."""
+    mu, spread = canaries.measured, canaries.spread
+    interval = f"canaries measure μ {mu.value:.3g} ({mu.low:.3g} to {mu.high:.3g}) where {canaries.mu:.3g} is claimed"
+    if canaries.signal.low > 1:
+        text = f"{interval}, so the noise covers a client {canaries.signal.value:.3g} times less"
+        yield Finding("canaries", "strong", True, text)
+    if canaries.signal.high < 1:
+        yield Finding("canaries", "weak", False, f"{interval}, so there is more noise than that")
+    width = f"scores of excluded canaries spread {spread.value:.3g} times as wide as the claimed noise"
+    if spread.high < 1:
+        yield Finding("canaries", "narrow", True, width)
+    if spread.low > 1:
+        yield Finding("canaries", "wide", False, f"{width}: there is more of it, or rounds share theirs")
+    if canaries.differs is not None:
+        text = f"some clients count for more than others: included scores spread {canaries.differs:.3g} times as wide"
+        yield Finding("canaries", "unequal", True, text)
+    for bound, how in ((canaries.one_run, "coins alone"), (canaries.gaussian, "normal scores")):
+        if bound is not None and bound > claimed_epsilon:
+            text = f"ε is at least {bound:.3g} by {how}, above the claimed {claimed_epsilon:.3g}"
+            yield Finding("canaries", how, True, text)

@@ -17,6 +17,9 @@ from fl_core.audit.staging import StagedFederation
 from fl_core.recipes.parts import clamp_size
 from fl_core.run.release import Cohorts
 
+LEAST_ASKED = 0.1
+"""Least part of a round's budget that a client asks for (ADP-PFL): its noise grows tenfold at most."""
+
 
 def claimed_std(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
     """Compute the claimed std of the noise in the sum `[runs, size]`."""
@@ -87,3 +90,57 @@ def received(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
     if cohorts.uploaded.shape[1] == 1:
         return cohorts.uploaded.squeeze(1) > 0
     return ((cohorts.uploaded > 0) & cohorts.present.unsqueeze(-1)).any(1)
+
+
+def noise_there(federation: StagedFederation, cohorts: Cohorts) -> Tensor:
+    """Std of the noise that is really in the sum `[runs, size]`, by what each upload adds to it.
+
+    Under `sound` that is the claim. As published, clients whose masks differ noise only what they upload, so that k of
+    m leave √(k/m) of the claimed noise in a coordinate.
+    """
+    model = federation.noise
+    if not model.by_upload:
+        return claimed_std(federation, cohorts)
+    share = torch.ones_like(cohorts.participants) if model.in_full else 1 / cohorts.participants.clamp_min(1)
+    std = (cohorts.clip * cohorts.noise_multiplier * share.sqrt())[:, None, None] * _layer_factors(federation, cohorts)
+    each = std.square() * cohorts.present.unsqueeze(-1)
+    if cohorts.noise_ratio is not None:
+        each = each / cohorts.noise_ratio.clamp(LEAST_ASKED, 1.0).square().unsqueeze(-1)
+    if cohorts.weights is not None:
+        each = each * cohorts.weights.square().unsqueeze(-1)
+    if cohorts.uploaded is not None:
+        each = each * (cohorts.uploaded > 0)
+    total = each.sum(1).sqrt()
+    empty = (cohorts.participants == 0).unsqueeze(-1)
+    return torch.where(empty, claimed_std(federation, cohorts), total)
+
+
+def certified_multiplier(federation: StagedFederation, cohorts: Cohorts) -> float:
+    """Part of the claimed noise multiplier that the noise in the sum is worth to its least protected client.
+
+    A client moves the sum by C_l in layer l times its weight, in the worst case in those of the coordinates that it
+    uploads which have the least noise; layers add up as Gaussian releases do. Of the first run.
+    """
+    mechanism, config = federation.recipe.mechanism, federation.config
+    there = cohorts.present[0]
+    if federation.noise.in_full or not bool(there.any()):
+        return 1.0
+    std = noise_there(federation, cohorts)[0] / (cohorts.clip[0] * cohorts.noise_multiplier[0])
+    rows = int(there.sum())
+    weights = torch.ones(rows, device=std.device) if cohorts.weights is None else cohorts.weights[0, there]
+    layers = [slice(0, federation.model.size)]
+    shares = torch.ones(rows, 1, device=std.device)
+    if mechanism.clip == "layers":
+        layers = [span.slice for span in federation.model.layers]
+        shares = _shares(cohorts)[0].expand(len(there), -1)[there]
+    if mechanism.clip == "coordinates":
+        shares = shares * federation.model.size / clamp_size(mechanism.clamp_count, config.cohort)
+    precisions = torch.zeros(rows, dtype=torch.float64, device=std.device)
+    for index, layer in enumerate(layers):
+        noise = std[layer].expand(rows, -1)
+        if cohorts.uploaded is not None and federation.noise.by_upload:
+            masks = cohorts.uploaded[0].expand(len(there), -1)[there][:, layer] > 0
+            noise = torch.where(masks, noise, torch.inf)
+        least = torch.where(noise > 0, noise, torch.inf).amin(-1)
+        precisions += (weights.square() * shares[:, index] / least.square()).to(torch.float64)
+    return float(precisions.max().clamp_min(1e-300) ** -0.5)

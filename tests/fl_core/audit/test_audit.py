@@ -9,12 +9,14 @@ import torch
 
 from fl_core.audit.audit import audit
 from fl_core.audit.canaries import attack_canaries
+from fl_core.audit.charges import attack_charges
 from fl_core.audit.noise import attack_noise
+from fl_core.audit.public import attack_public
 from fl_core.audit.sensitivity import attack_sensitivity
 from fl_core.base.errors import InputError
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS
-from tests.fl_core.audit.bugs import BUGS, CLIP, small_audit
+from tests.fl_core.audit.bugs import BUGS, CLIP, attack, settings_of, small_audit
 from tests.fl_core.plain import config
 
 torch.set_num_threads(1)
@@ -51,14 +53,76 @@ def test_scores_of_the_true_rounds_have_the_claimed_distributions():
     assert all(one.lengths == pytest.approx(one.mu, rel=1e-5) for one in measured)
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_every_planted_bug_is_seen_by_the_attacks_that_must_see_it(bug, monkeypatch):
-    plant, expected = BUGS[bug]
-    plant(monkeypatch)
-    result = small_audit(canaries=200)
-    assert expected <= {one.attack for one in result.findings if one.leak or one.attack == "canaries"}
+SEEN = [(bug, name) for bug in BUGS for name in sorted(BUGS[bug].seen_by)]
+
+
+@pytest.mark.parametrize(("bug", "name"), SEEN, ids=[f"{bug}-{name}" for bug, name in SEEN])
+def test_every_planted_bug_is_seen_by_the_attacks_that_must_see_it(bug, name, monkeypatch):
+    BUGS[bug].plant(monkeypatch)
+    found = attack(name, settings_of(bug))
+    assert any(one.leak or one.attack == "canaries" for one in found)
+    assert all(one.attack == name for one in found)
+
+
+@pytest.mark.parametrize("bug", ["the same noise every round", "public figures of the exact sum"])
+def test_what_an_attack_finds_is_the_verdict(bug, monkeypatch):
+    BUGS[bug].plant(monkeypatch)
+    result = small_audit()
     assert result.leaks
-    assert result.verdict.startswith("Not as claimed")
+    assert result.verdict.startswith("Not as claimed: ")
+    assert all(one.text in result.verdict for one in result.findings if one.leak)
+
+
+QUIET = {
+    "telemetry": {"telemetry_share": 0.3, "telemetry": "clip-bit,accuracy,loss,layer-norms"},
+    "clip bit": {"bit_noise": 6.0, "sampling_rate": 0.4, "placement": "distributed"},
+    "sampled": {"sampling_rate": 0.2},
+    "fixed": {"sampling_rate": 0.2, "sampling": "fixed"},
+}
+
+
+@pytest.mark.parametrize("settings", QUIET)
+@pytest.mark.parametrize("name", ["noise", "telemetry", "cohorts", "public", "charges"])
+def test_attacks_are_silent_about_the_true_rounds(name, settings):
+    """Each raises a false alarm in one case of a thousand."""
+    made = config(clients=30, rounds=6, partition="iid", **QUIET[settings])
+    assert not any(attack(name, made, seed) for seed in range(2))
+
+
+@pytest.mark.parametrize("guarantee", ["sound", "as-published"])
+@pytest.mark.parametrize("method", PRIVATE)
+def test_books_and_public_state_of_every_method_are_what_they_say(method, guarantee):
+    """As published, the ledger certifies what the noise that is really there is worth: no more, and no less."""
+    made = config(method, clients=10, rounds=3, guarantee=guarantee, sampling_rate=0.7, set=FEW.get(method, ""))
+    assert not attack_public(made, 0.7, 1).differing
+    charges = attack_charges(made, 0.7, 1)
+    assert not charges.findings
+    assert charges.refused
+    assert charges.certified == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedglp-adp", "without": "adaptive-clipping"},
+        {"method": "dp-fedavg", "set": "personalization=growing-mask,mask_from=uploads"},
+    ],
+)
+def test_masked_noise_of_one_clip_is_certified_as_what_it_is(changes):
+    """Per-client masks over noise of 1/m each: some coordinate has the noise of few clients, and the ledger says so."""
+    made = config(changes.pop("method"), guarantee="as-published", clients=10, rounds=4, partition="iid", **changes)
+    charges = attack_charges(made, 0.7, 1)
+    assert not charges.findings
+    assert charges.certified == pytest.approx(1, abs=1e-5)
+
+
+def test_what_is_not_attacked_is_named_in_the_verdict():
+    bare = small_audit(1, canaries=60)
+    assert bare.not_attacked == ("telemetry (none is bought)", "sampling (all clients take part in every round)")
+    assert all(phrase in bare.verdict for phrase in bare.not_attacked)
+    whole = small_audit(1, canaries=60, sampling_rate=0.5, telemetry_share=0.2)
+    assert whole.not_attacked == ()
+    assert whole.verdict == "No leak found: what the rounds release is what they claim and what the books were told."
 
 
 @pytest.mark.parametrize(
@@ -70,7 +134,7 @@ def test_every_planted_bug_is_seen_by_the_attacks_that_must_see_it(bug, monkeypa
     ],
 )
 def test_bugs_are_seen_in_other_placements(placement, bug, monkeypatch):
-    BUGS[bug][0](monkeypatch)
+    BUGS[bug].plant(monkeypatch)
     assert small_audit(placement=placement).leaks
 
 

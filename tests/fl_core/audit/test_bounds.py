@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize, stats
 
 from fl_core.audit.bounds import (
+    censored_spread,
     gaussian_epsilon,
     one_run_epsilon,
     p_value,
@@ -77,3 +78,19 @@ def test_gaussian_epsilon_inverts_the_curve():
     curve = stats.norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * stats.norm.cdf(-epsilon / mu - mu / 2)
     assert curve == pytest.approx(1e-5, rel=1e-6)
     assert gaussian_epsilon(-0.3, 1e-5) == 0
+
+
+@pytest.mark.parametrize("limit", [0.4, 1.2, 20.0])
+def test_censored_intervals_miss_as_often_as_they_say(limit):
+    """Values beyond the limit are cut off at it; an exact interval of a count misses no more often than it says."""
+    random, misses = np.random.default_rng(11), 0
+    for _ in range(400):
+        values = np.clip(1.3 * random.normal(size=90), -limit, limit)
+        misses += not censored_spread(values, np.full(90, limit), 0.1).contains(1.3)
+    assert misses <= 55  # P[Binomial(400, 0.1) > 55] = 0.007
+
+
+def test_censored_spread_of_no_noise_is_nothing():
+    measured = censored_spread(np.zeros(96), np.full(96, 0.5), 1e-3)
+    assert measured.value == 0
+    assert measured.high < 0.5
