@@ -78,6 +78,16 @@ class Charge:
 class Ledger:
     """The privacy budget (ε, δ) of one run and everything charged to it.
 
+    >>> ledger = Ledger(epsilon=8.0, delta=1e-5, sampling_rate=1.0, rounds=2)
+    >>> sigma = ledger.uniform_noise_multiplier
+    >>> for index in range(2):
+    ...     charge = ledger.charge(index, [Release("update", sigma)])
+    >>> round(sigma, 3), round(ledger.epsilon_spent(), 3)
+    (0.849, 8.0)
+    >>> ledger.charge(2, [Release("update", sigma)])
+    Traceback (most recent call last):
+    fl_core.privacy.ledger.BudgetExhausted: ...
+
     Args:
         epsilon: ε > 0; infinity means no limit: no noise is asked for and nothing is refused.
         delta: δ in (0, 1).
