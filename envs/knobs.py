@@ -122,12 +122,8 @@ def make_knobs(
     Raises:
         InputError: it is no text, or one is unknown, repeated, sets the same as another, or is not the method's.
     """
-    require(isinstance(names, str), f"knobs is {names!r}, but it must be text: names separated by commas.")
-    if names.strip() == NO_KNOBS:
-        return Listing()
-    own = {knob.name: knob for knob in method_knobs}
-    own |= {name: knob.range for name, knob in RELATIVE_KNOBS.items() if knob.sets in own}
-    wanted = [one for name in names.split(",") for one in _named(task, name.strip(), own)]
+    own = _ranges(method_knobs)
+    wanted = knob_names(task, names, method_knobs)
     require(len(set(wanted)) == len(wanted), f"knobs is '{names}', but each may be named only once.")
     _refuse_rivals(names, wanted)
     known = defaults or {}
@@ -136,6 +132,25 @@ def make_knobs(
         for name in wanted
         for layer in (layers if own[name].per_layer else ("",))
     )
+
+
+def knob_names(task: Task, names: str, method_knobs: Sequence[KnobRange]) -> list[str]:
+    """The knobs of a comma-separated list by name; arguments as in `make_knobs`.
+
+    Raises:
+        InputError: it is no text, or one is unknown or not the method's.
+    """
+    require(isinstance(names, str), f"knobs is {names!r}, but it must be text: names separated by commas.")
+    if names.strip() == NO_KNOBS:
+        return []
+    own = _ranges(method_knobs)
+    return [one for name in names.split(",") for one in _named(task, name.strip(), own)]
+
+
+def _ranges(method_knobs: Sequence[KnobRange]) -> dict[str, KnobRange]:
+    """The knobs of a method by name, and those that set them in other units."""
+    own = {knob.name: knob for knob in method_knobs}
+    return own | {name: knob.range for name, knob in RELATIVE_KNOBS.items() if knob.sets in own}
 
 
 def methods_with(name: str) -> list[str]:

@@ -10,12 +10,14 @@ from typing import Any
 from envs.context import CONTEXTS
 from envs.generators import parse_generator
 from envs.instances import instance_population, instance_seeds
+from envs.knobs import knob_names
 from envs.rewards import find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.base.values import field_kinds, read_value
+from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.config import FederationConfig
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
@@ -119,10 +121,29 @@ class Setting:
 
     @property
     def task_as_run(self) -> Task:
-        """The task with its telemetry paid for where accounted signals are asked for and no share of the budget is."""
-        if self.spec.signals != "accounted" or self.federation.telemetry_share:
-            return self.task
-        return _with_federation(self.task, telemetry_share=ACCOUNTED_TELEMETRY_SHARE)
+        """The task with accounted signals paid for, and its noise fixed in advance unless a controller sets it.
+
+        Raises:
+            InputError: a knob is unknown, or sets noise that is asked to be fixed.
+        """
+        changes: dict[str, Any] = {}
+        if self.spec.signals == "accounted" and not self.federation.telemetry_share:
+            changes["telemetry_share"] = ACCOUNTED_TELEMETRY_SHARE
+        if self.federation.noise_schedule != "adaptive":
+            changes["noise_schedule"] = self._noise_schedule()
+        unchanged = all(getattr(self.federation, name) == value for name, value in changes.items())
+        return self.task if unchanged else _with_federation(self.task, **changes)
+
+    def _noise_schedule(self) -> str:
+        """Known before the run, from the knobs that the controller sets and the method's budget alone."""
+        config = self.federation
+        names = knob_names(self.task, self.spec.knobs, config.recipe().knobs)
+        chosen = [name for name in names if name in NOISE_KNOBS[config.guarantee]]
+        require(
+            not chosen or config.noise_schedule == "auto",
+            f"noise_schedule is fixed, but the knob {', '.join(chosen)} sets the noise; set it to adaptive.",
+        )
+        return "adaptive" if chosen or not config.can_plan_noise else "fixed"
 
     def replace(self, **changes: Any) -> Setting:
         """The setting with other values of fields of `EnvSpec` and `FederationConfig`; the rest stays as it is.

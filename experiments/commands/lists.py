@@ -30,6 +30,7 @@ from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.models.networks import MODELS
 from fl_core.privacy.accountants import ACCOUNTANTS
+from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
@@ -176,6 +177,11 @@ def _accountants() -> Rows:
     yield from ((name, one.summary, one.certifies) for name, one in ACCOUNTANTS.items())
 
 
+def _adjacencies() -> Rows:
+    yield ("adjacency", "how neighbours differ", "what it hides")
+    yield from ((name, one.summary, one.hides) for name, one in ADJACENCIES.items())
+
+
 def _rewards() -> Rows:
     yield ("reward", "what it rewards")
     yield from ((name, reward.summary) for name, reward in REWARDS.items())
@@ -196,6 +202,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "generators": _generators,
     "papers": _papers,
     "accountants": _accountants,
+    "adjacencies": _adjacencies,
 }
 
 
@@ -212,7 +219,7 @@ class ListCommand:
 
     what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
-    rewards, generators, papers, accountants. Without one, what each of these lists has."""
+    rewards, generators, papers, accountants, adjacencies. Without one, what each of these lists has."""
 
     def execute(self) -> None:
         """Print the list."""

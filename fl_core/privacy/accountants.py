@@ -21,6 +21,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from fl_core.base.errors import InputError, require
+from fl_core.privacy.conversion import renyi_epsilon
 from fl_core.privacy.curves import (
     LEAST_QUADRATURE,
     ORDERS,
@@ -65,7 +66,7 @@ def _total_rdp(segments: Sequence[Segment]) -> npt.NDArray[np.float64]:
 
 
 def _rdp(segments: Sequence[Segment], delta: float) -> float:
-    """The least over whole orders, where Opacus certifies, and over the real ones around the best of them."""
+    """The least over whole orders, as Opacus certifies, and over the real ones around the best, tightly converted."""
     totals = _total_rdp(segments) + rdp_slack(delta)
     best = int(np.argmin(totals))
     whole = (ORDERS[best],)
@@ -75,13 +76,13 @@ def _rdp(segments: Sequence[Segment], delta: float) -> float:
     def at(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
         total = math.fsum(steps * rdp_of_order(q, sigma, order) for sigma, q, steps in segments)
-        return total + float(rdp_slack(delta, (order,))[0])
+        return renyi_epsilon(total, delta, order)
 
     if math.isfinite(bound) and min(sigma for sigma, _, _ in segments) >= LEAST_QUADRATURE:
-        ends = (ORDERS[best - 1] - 1 if best else 0.02), ORDERS[min(best + 1, len(ORDERS) - 1)] - 1
-        bounds = (math.log(ends[0]), math.log(ends[1]))
+        centre = math.log(ORDERS[best] - 1)  # the tight conversion moves the best order down, and by less than half
+        bounds = (centre - 1 if best else math.log(0.02), centre + 0.7)
         bound = min(
-            bound, float(optimize.minimize_scalar(at, bounds=bounds, method="bounded", options={"xatol": 1e-3}).fun)
+            bound, float(optimize.minimize_scalar(at, bounds=bounds, method="bounded", options={"xatol": 2e-3}).fun)
         )
     return max(0.0, bound)
 

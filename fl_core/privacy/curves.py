@@ -219,8 +219,9 @@ def rdp_of_order(sampling_rate: float, noise_multiplier: float, order: float) ->
         return float(rdp_closed_form(sampling_rate, noise_multiplier, (whole,))[0])
     step = 0.1 * min(1.0, noise_multiplier)
     t = np.arange(-14.0, order / noise_multiplier + 14.0, step)
-    x = sampling_rate * np.expm1(t / noise_multiplier - precision(noise_multiplier) / 2)
-    z = order * np.log1p(x)
+    log_ratio = t / noise_multiplier - precision(noise_multiplier) / 2
+    x = sampling_rate * np.expm1(np.minimum(log_ratio, 600.0))
+    z = order * np.where(log_ratio < 600, np.log1p(x), math.log(sampling_rate) + log_ratio)
     small = np.abs(x) < 1e-3 / order  # there r^α − 1 − αx by its series, elsewhere as it stands, large z in logs
     y = np.where(small, x, 0.0)
     tail = 1 + (order - 2) / 3 * y * (1 + (order - 3) / 4 * y * (1 + (order - 4) / 5 * y))

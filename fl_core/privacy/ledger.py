@@ -1,10 +1,13 @@
 """The ledger: every release of a run is charged here before it happens, and the budget cannot be overspent.
 
-Noise may depend on everything released so far (a controller chooses it), so composition is fully adaptive,
-and what stops it is one of the privacy filters of `fl_core.privacy.filters`.
+Where noise may depend on everything released so far (a controller chooses it), composition is fully adaptive, and what
+stops it is one of the privacy filters of `fl_core.privacy.filters`; where it is fixed in advance, a plan.
 
-Gaussian mechanism, the unit is one client, add/remove adjacency, Poisson sampling at rate q, σ = noise std divided by
-sensitivity.
+What is certified is the target, however much was spent when a run stopped: that amount is known only after looking. Who
+wants to know what a run has cost so far reads the odometer.
+
+Gaussian mechanism, the unit is one client, neighbours as the ledger's adjacency says, Poisson sampling at rate q, σ =
+noise std over the most that one client adds to the sum.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
+from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import (
     is_number,
     require_delta,
@@ -30,13 +34,16 @@ from fl_core.privacy.curves import (
     require_noise_multiplier,
     require_sampling_rate,
 )
-from fl_core.privacy.filters import claim_for, filter_for
+from fl_core.privacy.filters import claim_for, filter_for, plan_for
+from fl_core.privacy.odometer import PlannedOdometer, mixture_odometer
 
 SIGNAL_CLASSES = ("public", "accounted", "raw")
 
 _ROUND_UP = 1e-6
 """Part by which every σ handed out is raised: above rounding errors and above what the grid of a privacy loss
 distribution adds to ε (2e-7 of it), so that a spent budget is within the target by that reckoning too."""
+VERSION = 2
+"""Of saved states."""
 NOTHING = 1e-4
 """Part of the budget below which a share of it is refused: rounding up leaves up to some 1e-5 behind."""
 
@@ -94,20 +101,46 @@ class Ledger:
         sampling_rate: Poisson sampling rate q in (0, 1] of every round; 1 for a fixed cohort, which amplifies nothing.
         rounds: rounds of the uniform schedule, which fixes α*. More rounds may be charged while the budget lasts.
         claim: whether to count as the papers do (Opacus' Rényi orders) instead of by the filter.
+        adjacency: which neighbours ε is about, one of `ADJACENCIES`; at a sampling rate below 1 not replace-one, for
+            which no amplification is counted.
+        adaptive: whether noise may depend on what was released. Otherwise every round has the noise of the uniform
+            schedule and there are no more than `rounds`, which takes less noise at q < 1; anything else is refused.
 
     Raises:
         InputError: a value out of range, or an ε too small for the filter.
+
+    Example:
+        >>> ledger = Ledger(epsilon=4.0, delta=1e-5, sampling_rate=1.0, rounds=100)
+        >>> sigma = ledger.uniform_noise_multiplier
+        >>> charge = ledger.charge(0, [Release("update", sigma)])
+        >>> round(sigma, 2), ledger.certified, round(ledger.remaining_share, 4)
+        (10.81, 4.0, 0.99)
     """
 
-    def __init__(self, epsilon: float, delta: float, sampling_rate: float, rounds: int, claim: bool = False) -> None:
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        sampling_rate: float,
+        rounds: int,
+        claim: bool = False,
+        adjacency: str = "add-remove",
+        adaptive: bool = True,
+    ) -> None:
         require_epsilon(epsilon)
         require_delta(delta)
         require_sampling_rate(sampling_rate)
         require_count("rounds", rounds)
         self.epsilon, self.delta = float(epsilon), float(delta)
         self.sampling_rate, self.rounds = float(sampling_rate), rounds
-        self.claim = claim
-        make_filter = claim_for if claim else filter_for
+        require_name("adjacency", adjacency, ADJACENCIES)
+        self.claim, self.adjacency, self.adaptive = claim, adjacency, adaptive
+        self.sensitivity = ADJACENCIES[adjacency].sensitivity
+        require(
+            self.sensitivity == 1 or sampling_rate == 1,
+            f"adjacency is {adjacency}, for which no amplification is counted, but sampling_rate is {sampling_rate}.",
+        )
+        make_filter = claim_for if claim else filter_for if adaptive else plan_for
         self._filter = make_filter(self.epsilon, self.delta, self.sampling_rate, rounds)
         self._charges: list[Charge] = []
         self._costs: list[float] = []
@@ -136,7 +169,10 @@ class Ledger:
 
     @cached_property
     def uniform_noise_multiplier(self) -> float:
-        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-6 above the limit."""
+        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-6 above the limit.
+
+        Without adaptivity it is the plan: the σ of every round.
+        """
         return self._noise_multiplier(self._filter.budget / self.rounds)
 
     def noise_multiplier_for_share(self, share: float) -> float:
@@ -149,6 +185,10 @@ class Ledger:
             BudgetExhausted: less than 1e-4 of the budget is left.
         """
         require(is_number(share) and 0 < share <= 1, f"share is {share}, but it must be above 0 and at most 1.")
+        require(
+            self.adaptive,
+            f"share is {share}, but this ledger's noise was fixed in advance: {self.uniform_noise_multiplier:.6g}.",
+        )
         if self.remaining_share < NOTHING:
             raise BudgetExhausted(f"Nothing is left of the privacy budget epsilon {self.epsilon:g}.")
         return self._noise_multiplier(float(share) * self._remaining())
@@ -159,7 +199,7 @@ class Ledger:
         Raises:
             InputError: as `charge`.
         """
-        return self._remaining(self._filter.cost(self._join(releases))) >= 0
+        return self._fits(self._cost(self._join(releases)))
 
     def charge(self, round_index: int, releases: Sequence[Release]) -> Charge:
         """Charge all that a round releases about its one sample. Call it before any client's data is touched.
@@ -170,14 +210,15 @@ class Ledger:
 
         Raises:
             BudgetExhausted: the budget would be passed; the ledger is unchanged.
-            InputError: no release, a noise multiplier that is not above 0, a round charged before; also unchanged.
+            InputError: no release, a noise multiplier that is not above 0 or not the planned one, a round charged
+                before; also unchanged.
         """
         require_count("round", round_index, least=0)
         last = self._charges[-1].round if self._charges else -1
         require(round_index > last, f"round is {round_index}, but rounds up to {last} are already charged.")
         joint = self._join(releases)
-        cost = self._filter.cost(joint)
-        if self._remaining(cost) < 0:
+        cost = self._cost(joint)
+        if not self._fits(cost):
             raise BudgetExhausted(
                 f"Round {round_index} needs {cost / self._filter.budget:.3%} of the privacy budget epsilon "
                 f"{self.epsilon:g} at delta {self.delta:g}, but only {self.remaining_share:.3%} is left."
@@ -194,12 +235,36 @@ class Ledger:
         """Part of the budget that is left, in the unit in which charges add up; 1 at the start."""
         return 1.0 if math.isinf(self._filter.budget) else max(0.0, self._remaining()) / self._filter.budget
 
-    def epsilon_spent(self) -> float:
-        """ε certified for what is charged so far, at δ, by the filter's own bound; never above the budget.
+    @property
+    def certified(self) -> float:
+        """ε that holds for whatever was released, whenever and why ever the run stopped: the target, 0 before it began.
 
-        It holds for noise chosen adaptively. At q < 1 the first charge already costs the conversion at α*.
+        Infinite under no limit as soon as something is released.
+        """
+        return self.epsilon if any(cost > 0 for cost in self._costs) else 0.0
+
+    def epsilon_spent(self) -> float:
+        """How far the budget is spent, as the ε of the charges so far had just these been fixed in advance.
+
+        Never above the budget. A measure of progress and no claim: `certified` and `odometer` are what holds.
         """
         return self._filter.epsilon(math.fsum(self._costs))
+
+    def odometer(self) -> float:
+        """ε of everything released so far, valid at all times at once and for noise chosen adaptively.
+
+        Whoever stops the run for what was released may claim what it reads, at this δ; it ends some 10 % above the
+        target, which is a claim of its own.
+        """
+        if not self.certified:
+            return 0.0
+        if self.claim or math.isinf(self.epsilon):
+            return math.inf
+        if not self.adaptive and self.sampling_rate < 1:
+            plan = PlannedOdometer(self.delta, self.uniform_noise_multiplier, self.sampling_rate, self.rounds)
+            return plan.reading(len(self._charges))
+        sigma = self.uniform_noise_multiplier / self.sensitivity
+        return mixture_odometer(self.delta, self.sampling_rate, sigma, self.rounds).reading(self.segments())
 
     def epsilon_after_rounds(self) -> list[float]:
         """`epsilon_spent` as it was after each charge."""
@@ -226,13 +291,22 @@ class Ledger:
     def epsilon_of_noise_after_rounds(self) -> list[float]:
         """`epsilon_of_noise` as it was after each charge, to within 1e-10."""
         return accounting.epsilon_after_steps(
-            [c.noise_multiplier for c in self._charges], self.sampling_rate, self.delta
+            [charge.noise_multiplier / self.sensitivity for charge in self._charges], self.sampling_rate, self.delta
         )
 
     def segments(self) -> list[Segment]:
-        """The charges as a history for `accounting.epsilon`, equal rounds counted together."""
+        """The charges as a history for `accounting.epsilon`, equal rounds counted together.
+
+        Their σ is relative to what neighbours differ by: half of what was charged under replace-one.
+        """
         counts = Counter(charge.noise_multiplier for charge in self._charges)
-        return [(sigma, self.sampling_rate, steps) for sigma, steps in counts.items()]
+        return [(sigma / self.sensitivity, self.sampling_rate, steps) for sigma, steps in counts.items()]
+
+    def renewed(self, epsilon: float | None = None) -> Ledger:
+        """A ledger of the same kind to which nothing is charged, with another ε if there is one."""
+        target = self.epsilon if epsilon is None else epsilon
+        size = (target, self.delta, self.sampling_rate, self.rounds)
+        return Ledger(*size, self.claim, self.adjacency, self.adaptive)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue exactly, as plain JSON values, with a digest that gives away edits.
@@ -248,8 +322,13 @@ class Ledger:
         Raises:
             InputError: the state was edited or damaged, or belongs to another budget; this ledger is unchanged.
         """
-        fresh = Ledger(self.epsilon, self.delta, self.sampling_rate, self.rounds, self.claim)
         try:
+            fresh = self.renewed()
+            require(
+                state.get("version") == VERSION,
+                f"The ledger's state has version {state.get('version', 1)}, from before a ledger named its adjacency "
+                f"and whether its noise was planned, but only version {VERSION} can be continued.",
+            )
             content = {key: value for key, value in state.items() if key != "sha256"}
             require(
                 state["sha256"] == digest(content),
@@ -275,11 +354,28 @@ class Ledger:
         """
         try:
             size = (float(state["epsilon"]), state["delta"], state["sampling_rate"], state["rounds"], state["claim"])
-        except (KeyError, TypeError, ValueError) as error:
+            ledger = cls(*size, state.get("adjacency", "add-remove"), state.get("adaptive", True))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
-        ledger = cls(*size)
         ledger.load_state_dict(state)
         return ledger
+
+    def _cost(self, joint: float) -> float:
+        """What a round with this joint noise multiplier costs; refuses one that leaves the plan."""
+        if not self.adaptive:
+            planned = self.uniform_noise_multiplier
+            require(
+                math.isclose(joint, planned, rel_tol=1e-9) or math.isinf(self.epsilon),
+                f"noise_multiplier is {joint:.9g}, but this ledger's noise was fixed in advance: {planned:.9g}.",
+            )
+        return self._filter.cost(joint / self.sensitivity)
+
+    def _fits(self, cost: float) -> bool:
+        """Whether so much more can be spent; of a plan, whether a round is left."""
+        planned = self.adaptive or math.isinf(self.epsilon) or len(self._charges) < self.rounds
+        return planned and self._remaining(cost) >= 0
 
     def _remaining(self, cost: float = 0.0) -> float:
         """Budget less all costs. `fsum` rounds once, so its sign, hence a refusal, is exact however long the run."""
@@ -295,7 +391,7 @@ class Ledger:
         while self._filter.cost(sigma) > cost:
             sigma *= 1 + step
             step *= 2
-        return sigma
+        return sigma * self.sensitivity
 
     def _join(self, releases: Sequence[Release]) -> float:
         require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
@@ -312,52 +408,13 @@ class Ledger:
             "sampling_rate": self.sampling_rate,
             "rounds": self.rounds,
             "claim": self.claim,
+            "adjacency": self.adjacency,
+            "adaptive": self.adaptive,
+            "version": VERSION,
         }
 
 
 def _digest_of(charges: str, head: Mapping[str, Any]) -> str:
-    """`digest` of a state, from the text of its charges; "charges" sorts before all keys of the head."""
-    rest = json.dumps(head, sort_keys=True, allow_nan=False)[1:]
-    return hashlib.sha256(f'{{"charges": [{charges}], {rest}'.encode()).hexdigest()
-
-
-# --- Splitting a round's noise ------------------------------------------------------------------------------------
-
-
-def update_noise_multiplier(noise_multiplier: float, bit_noise: float) -> float:
-    """σ_Δ = (σ⁻² − (2σ_b)⁻²)^(−1/2): what is left for the update when the round also releases its quantile bit.
-
-    Andrew et al., "Differentially private learning with adaptive clipping" (2021), section 3.1. The bit is
-    Σ(b − ½) + N(0, σ_b²), of sensitivity ½; its `Release` has the noise multiplier 2σ_b.
-
-    Raises:
-        InputError: unless σ < 2σ_b, because the bit alone would spend more than the round may.
-    """
-    require_noise_multiplier(noise_multiplier)
-    require(
-        is_number(bit_noise) and 0 <= noise_multiplier < 2 * bit_noise,
-        f"bit_noise is {bit_noise}, but it must be above half the round's noise multiplier {noise_multiplier:g}.",
-    )
-    ratio = noise_multiplier / (2 * bit_noise)
-    return noise_multiplier / math.sqrt((1 - ratio) * (1 + ratio))
-
-
-def split_noise_multiplier(noise_multiplier: float, shares: Mapping[str, float]) -> dict[str, float]:
-    """σ_k = σ/√share_k for each release of a round, so that together they are one release with σ.
-
-    Raises:
-        InputError: a share that is not above 0, or shares that do not sum to 1.
-    """
-    require_noise_multiplier(noise_multiplier)
-    for name, share in shares.items():
-        require(is_number(share) and share > 0, f"share of {name} is {share}, but it must be above 0.")
-    total = math.fsum(shares.values())
-    require(abs(total - 1) <= 1e-9, f"shares sum to {total}, but they must sum to 1.")
-    return {name: noise_multiplier / math.sqrt(share / total) for name, share in shares.items()}
-
-
-def server_view_noise_multiplier(noise_multiplier: float, cohort: int) -> float:
-    """σ/√m: the noise multiplier that a server sees in a single upload when m clients share the noise between them."""
-    require_noise_multiplier(noise_multiplier)
-    require_count("cohort", cohort)
-    return noise_multiplier / math.sqrt(cohort)
+    """`digest` of a state, from the text of its charges, which are not written out again."""
+    text = json.dumps({**head, "charges": "@"}, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.replace('"@"', f"[{charges}]").encode()).hexdigest()

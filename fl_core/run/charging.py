@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 
 from fl_core.base.errors import require
-from fl_core.privacy.ledger import (
-    NOTHING,
-    BudgetExhausted,
-    Charge,
-    Ledger,
-    Release,
-    split_noise_multiplier,
-    update_noise_multiplier,
-)
+from fl_core.privacy.ledger import NOTHING, BudgetExhausted, Charge, Ledger, Release
+from fl_core.privacy.splits import split_noise_multiplier, update_noise_multiplier
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.mechanism import RISK_SHARE
 from fl_core.recipes.recipe import Recipe
@@ -118,17 +111,18 @@ class Charging:
             InputError: a budget is too small to be certified, or the clip bit's noise is too small for the round's.
         """
         size = (config.delta, config.accounting_rate, config.rounds)
+        adjacency, adaptive = config.neighbours, config.noise_schedule != "fixed"
         if not recipe.private:
-            return Books(Ledger(epsilon, *size))
+            return Books(Ledger(epsilon, *size, adjacency=adjacency))
         if config.guarantee == "sound":
-            ledger = Ledger(epsilon, *size)
+            ledger = Ledger(epsilon, *size, adjacency=adjacency, adaptive=adaptive)
             scales = (one / config.epsilon for one in config.client_budgets)
-            clients = tuple(Ledger(epsilon * scale, *size) for scale in scales)
+            clients = tuple(ledger.renewed(epsilon * scale) for scale in scales)
             uniform = ledger.uniform_noise_multiplier
             lasting = tuple(min(1.0, uniform / one.uniform_noise_multiplier) for one in clients)
             books = Books(ledger, clients=clients, lasting=lasting)
         else:
-            books = Books(Ledger(math.inf, *size), Ledger(epsilon, *size, claim=True))
+            books = Books(Ledger(math.inf, *size, adjacency=adjacency), Ledger(epsilon, *size, claim=True))
         if config.bit_noise > 0:
             update_noise_multiplier(books.budget.uniform_noise_multiplier, config.bit_noise)
         return books

@@ -16,6 +16,7 @@ from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
 from fl_core.data.populations import POPULATIONS
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
+from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import is_number
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.privacy.noise_model import NoiseModel
@@ -87,9 +88,15 @@ class FederationConfig:
     """Unit in which clip norms are set and norms are told, as a factor on the model's own: a network whose weights are
     kept in other units learns the same, but its updates, and its best clip norm, are so many times as long."""
     epsilon: float = 7.5
-    """Privacy budget epsilon (client level, add/remove); inf trains without noise."""
+    """Privacy budget epsilon (client level); inf trains without noise."""
     delta: float = 1e-5
     """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
+    adjacency: str = "auto"
+    """Which neighbours epsilon is about: add-remove, zero-out or replace-one (`dpilot list adjacencies`); auto takes
+    add-remove for Poisson cohorts, and zero-out for fixed ones and where the server sees who takes part."""
+    noise_schedule: str = "auto"
+    """Whether the noise of all rounds is fixed before the run (fixed: less noise below sampling rate 1) or may follow
+    what is released (adaptive); auto: fixed where no controller sets it."""
     placement: str = "central"
     """Who adds the noise: central, distributed or local."""
     client_epsilon: str = ""
@@ -132,6 +139,7 @@ class FederationConfig:
         self.check_epsilon(self.epsilon)
         self._check_telemetry()
         self._check_client_budgets()
+        self._check_adjacency()
         if math.isfinite(self.epsilon):
             self.warn_of_delta()
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -215,6 +223,38 @@ class FederationConfig:
             f"{text}, but its entries must be above 0 and the largest equal to epsilon {self.epsilon:g}.",
         )
 
+    def _check_adjacency(self) -> None:
+        """Refuse neighbours that the cohorts cannot hide, and a plan of noise that follows what is released."""
+        whole = self.sampling == "fixed" and self.sampling_rate == 1
+        require(
+            self.adjacency != "add-remove" or self.sampling == "poisson" or whole,
+            "adjacency is add-remove, but sampling is fixed, where one client more takes another's place in the "
+            "cohort; take zero-out, or replace-one, which counts that.",
+        )
+        require(
+            self.adjacency != "add-remove" or self.placement != "local",
+            "adjacency is add-remove, but placement is local, where the server sees who takes part; take zero-out or "
+            "replace-one.",
+        )
+        require(
+            self.noise_schedule != "fixed" or self.can_plan_noise,
+            "noise_schedule is fixed, but noise is planned only where guarantee is sound, the rounds share the budget "
+            "equally and clients have no budgets of their own; set it to adaptive.",
+        )
+
+    @property
+    def neighbours(self) -> str:
+        """The adjacency of ε, one of `ADJACENCIES`."""
+        if self.adjacency != "auto":
+            return self.adjacency
+        return "add-remove" if self.sampling == "poisson" and self.placement != "local" else "zero-out"
+
+    @property
+    def can_plan_noise(self) -> bool:
+        """Whether the noise of all rounds is known before the run, if no controller sets it."""
+        uniform = self.recipe().mechanism.budget == "uniform"
+        return self.guarantee == "sound" and uniform and not self.client_epsilon
+
     def check_epsilon(self, epsilon: float) -> None:
         """Refuse a privacy budget, of this configuration or of one of its runs, that the method cannot have."""
         require(
@@ -253,9 +293,11 @@ class FederationConfig:
     def accounting_rate(self) -> float:
         """Sampling rate the ledger may amplify with.
 
-        A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part.
+        A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part; for
+        replace-one none is counted.
         """
-        return self.sampling_rate if self.sampling == "poisson" and self.placement != "local" else 1.0
+        secret = self.sampling == "poisson" and self.placement != "local" and self.neighbours != "replace-one"
+        return self.sampling_rate if secret else 1.0
 
 
 @lru_cache(maxsize=1024)
@@ -302,6 +344,8 @@ _NAMES: tuple[tuple[str, Iterable[str]], ...] = (
     ("method", METHODS),
     ("model", MODELS),
     ("sampling", SAMPLINGS),
+    ("adjacency", ("auto", *ADJACENCIES)),
+    ("noise_schedule", ("auto", "fixed", "adaptive")),
     ("placement", PLACEMENTS),
     ("population", POPULATIONS),
     ("executor", EXECUTORS),

@@ -212,8 +212,7 @@ class Federation:
             budget = self.charging.budgets[row]
             if epsilon is None:
                 return budget.uniform_noise_multiplier
-            size = (self.config.delta, self.config.accounting_rate, self.config.rounds)
-            return Ledger(epsilon, *size, claim=budget.claim).uniform_noise_multiplier
+            return budget.renewed(epsilon).uniform_noise_multiplier
 
         return noise
 

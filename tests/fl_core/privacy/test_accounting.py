@@ -62,7 +62,7 @@ def test_rdp_is_as_tight_as_the_better_of_both_libraries(name: str) -> None:
     case = CASES[name]
     rdp = accounting.epsilon(segments_of(name), case["delta"], "rdp")
     best = min(case["epsilon"]["rdp_opacus"], case["epsilon"]["rdp_dp_accounting"])
-    assert 0.99 * best <= rdp <= best * (1 + 1e-9)  # the oracle's orders go by tenths
+    assert pld_of(name) < rdp <= best * (1 + 1e-9)  # the oracle's orders go by tenths, and its conversion is not tight
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "s7_het_lin"])

@@ -13,18 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.base.errors import InputError
-from fl_core.privacy import accounting
+from fl_core.privacy import accounting, curves
 from fl_core.privacy.curves import rdp_closed_form, rdp_slack
 from fl_core.privacy.filters import renyi_order
-from fl_core.privacy.ledger import (
-    BudgetExhausted,
-    Ledger,
-    Release,
-    digest,
-    server_view_noise_multiplier,
-    split_noise_multiplier,
-    update_noise_multiplier,
-)
+from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release, digest
+from fl_core.privacy.splits import split_noise_multiplier, update_noise_multiplier
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "oracles" / "accounting.json").read_text())
 BUDGETS = [
@@ -56,28 +49,25 @@ def test_uniform_schedule_matches_the_oracle(row: dict[str, float]) -> None:
     if q == 1:
         assert ledger.uniform_noise_multiplier == pytest.approx(row["z_uniform_gdp"], rel=2e-6)
         assert ledger.accountant == "GDP filter"
-    # The oracle's α* comes from a list without 17, which is 0.3 % better in the third row.
+    # The oracle's α* is whole and its conversion that of Balle et al.; ours are real and tight, for less noise.
     order = int(row["alpha_star"])
-    best = renyi_order(epsilon, delta, q, rounds)
-    assert best == (17 if order == 16 else order)
     budget = epsilon - float(rdp_slack(delta, (order,))[0])
     assert budget == pytest.approx(row["R_star"], rel=1e-12)
     at_oracle = rounds * rdp_closed_form(q, row["z_uniform_rdp_filter"], (order,))[0]
     assert at_oracle == pytest.approx(row["R_star"], rel=1e-9)
     if q < 1:
-        assert ledger.accountant == f"Rényi filter at order {best}"
-        exact = best == order
-        assert ledger.uniform_noise_multiplier == pytest.approx(
-            row["z_uniform_rdp_filter"], rel=2e-6 if exact else 4e-3
-        )
-        assert ledger.uniform_noise_multiplier <= row["z_uniform_rdp_filter"] * (1 + 2e-6)
+        best = renyi_order(epsilon, delta, q, rounds)
+        assert ledger.accountant == f"Rényi filter at order {best:.4g}"
+        assert abs(best - order) <= 1.2
+        oracle = row["z_uniform_rdp_filter"]
+        assert 0.99 * oracle <= ledger.uniform_noise_multiplier <= oracle * (1 + 2e-6)
 
 
 def test_check_values_of_the_specification() -> None:
     assert Ledger(4, 1e-5, 1, 100).uniform_noise_multiplier == pytest.approx(10.8116, abs=1e-4)
     subsampled = Ledger(8, 1e-5, 0.1, 100)
-    assert subsampled.accountant == "Rényi filter at order 3"
-    assert subsampled.uniform_noise_multiplier == pytest.approx(0.998, abs=5e-4)
+    assert subsampled.accountant == "Rényi filter at order 3.177"
+    assert subsampled.uniform_noise_multiplier == pytest.approx(0.9934, abs=5e-4)
 
 
 @pytest.mark.parametrize("row", ORACLE["same_sample_joint"])
@@ -87,7 +77,7 @@ def test_releases_of_a_round_are_joined_before_amplification(row: dict[str, floa
         charge = ledger.charge(index, [Release("update", row["z_update"]), Release("clip-bit", row["z_bit"])])
         assert charge.noise_multiplier == pytest.approx(row["z_eff"], rel=1e-12)
     assert ledger.epsilon_by("pld") == pytest.approx(row["joint_pld"], rel=3e-5)
-    assert row["joint_rdp"] * 0.99 <= ledger.epsilon_by("rdp") <= row["joint_rdp"] * (1 + 1e-9)
+    assert row["joint_rdp"] * 0.97 <= ledger.epsilon_by("rdp") <= row["joint_rdp"] * (1 + 1e-9)
 
 
 # --- The budget cannot be overspent -------------------------------------------------------------------------------
@@ -310,6 +300,91 @@ def test_no_limit_asks_for_no_noise_and_promises_nothing() -> None:
         ledger.charge(1, update(-1.0))
 
 
+# --- What is certified --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_target_is_certified_whatever_was_spent(budget: tuple[float, float, float, int]) -> None:
+    ledger = Ledger(*budget)
+    assert (ledger.certified, ledger.odometer()) == (0, 0)
+    ledger.charge(0, update(3 * ledger.uniform_noise_multiplier))
+    assert ledger.certified == budget[0]
+    assert ledger.epsilon_spent() < ledger.certified
+    assert ledger.odometer() > ledger.epsilon_by("gdp" if budget[2] == 1 else "pld")
+
+
+def test_replaced_clients_cost_twice_the_noise() -> None:
+    half, whole = Ledger(4, 1e-5, 1, 40), Ledger(4, 1e-5, 1, 40, adjacency="replace-one")
+    assert whole.uniform_noise_multiplier == pytest.approx(2 * half.uniform_noise_multiplier, rel=1e-12)
+    spend_uniformly(whole, 40)
+    mu = 2 * math.sqrt(40) / whole.uniform_noise_multiplier
+    assert whole.epsilon_by("gdp") == pytest.approx(accounting.gdp_epsilon(mu, 1e-5), rel=1e-9)
+    assert 3.999 < whole.epsilon_by("gdp") <= 4
+    relations = ORACLE["relations_sigma5_T100_delta1e-5"]
+    assert accounting.epsilon([(5.0 / 2, 1.0, 100)], 1e-5) == pytest.approx(
+        relations["replace_one_pld(z=s/C)"], rel=1e-5
+    )
+    with pytest.raises(InputError, match="adjacency is replace-one, for which no amplification is counted"):
+        Ledger(4, 1e-5, 0.5, 40, adjacency="replace-one")
+
+
+PLANS = [(1.0, 0.01, 40, 0.2), (8.0, 0.1, 100, 0.06), (1.0, 0.1, 100, 0.08), (2.0, 0.05, 1000, 0.06)]
+"""ε, q, rounds, and the part of σ that planning saves at least against a filter at whole orders."""
+
+
+@pytest.mark.parametrize(("epsilon", "q", "rounds", "saved"), PLANS)
+def test_a_plan_meets_its_target_by_dp_accounting_with_less_noise_than_a_filter(
+    epsilon: float, q: float, rounds: int, saved: float
+) -> None:
+    delta = 1e-5 if q > 0.05 or q == 0.01 else 1e-6
+    plan, filtered = (Ledger(epsilon, delta, q, rounds, adaptive=adaptive) for adaptive in (False, True))
+    sigma = plan.uniform_noise_multiplier
+    whole = min(
+        curves.noise_multiplier_for_rdp(q, ((epsilon - rdp_slack(delta, (order,))[0]) / rounds,), (order,))
+        for order in range(2, 40)
+        if epsilon > rdp_slack(delta, (order,))[0]
+    )
+    assert sigma * (1 + saved) < whole
+    assert sigma < filtered.uniform_noise_multiplier < whole * (1 + 1e-5)
+    step = privacy_loss_distribution.from_gaussian_mechanism(sigma, sampling_prob=q, value_discretization_interval=2e-4)
+    assert epsilon * 0.995 < step.self_compose(rounds).get_epsilon_for_delta(delta) < epsilon * 1.002
+
+
+@pytest.mark.parametrize("q", [0.1, 1.0])
+def test_what_leaves_the_plan_is_refused(q: float) -> None:
+    ledger = Ledger(2.0, 1e-5, q, 3, adaptive=False)
+    sigma = ledger.uniform_noise_multiplier
+    for other in (0.999 * sigma, 1.001 * sigma, math.inf):
+        with pytest.raises(InputError, match="noise was fixed in advance"):
+            ledger.charge(0, update(other))
+    with pytest.raises(InputError, match=r"share is 0\.5, but this ledger's noise was fixed in advance"):
+        ledger.noise_multiplier_for_share(0.5)
+    spent = []
+    for index in range(3):
+        parts = split_noise_multiplier(sigma, {"update": 0.1 + 0.2 * index, "clip-bit": 0.9 - 0.2 * index})
+        ledger.charge(index, [Release(name, part) for name, part in parts.items()])  # the split is free
+        spent.append(ledger.epsilon_spent())
+    assert spent == sorted(spent)
+    assert 1.99 < spent[-1] <= 2.0
+    assert ledger.remaining_share == pytest.approx(0, abs=1e-5)
+    with pytest.raises(BudgetExhausted):
+        ledger.charge(3, update(sigma))
+
+
+def test_the_rule_belongs_to_the_state() -> None:
+    plan = Ledger(2.0, 1e-5, 0.1, 3, adaptive=False)
+    plan.charge(0, update(plan.uniform_noise_multiplier))
+    again = Ledger.from_state(json.loads(json.dumps(plan.state_dict())))
+    assert (again.adaptive, again.adjacency, again.charges) == (False, "add-remove", plan.charges)
+    with pytest.raises(InputError, match="adaptive False, but the run has True"):
+        Ledger(2.0, 1e-5, 0.1, 3).load_state_dict(plan.state_dict())
+    with pytest.raises(InputError, match="adjacency add-remove, but the run has zero-out"):
+        Ledger(2.0, 1e-5, 0.1, 3, adjacency="zero-out", adaptive=False).load_state_dict(plan.state_dict())
+    old = {key: value for key, value in plan.state_dict().items() if key not in ("adjacency", "adaptive", "version")}
+    with pytest.raises(InputError, match="version 1, from before a ledger named its adjacency"):
+        Ledger.from_state(old)
+
+
 # --- State --------------------------------------------------------------------------------------------------------
 
 
@@ -447,9 +522,3 @@ def test_split_shares_recombine_and_bad_ones_are_refused() -> None:
     for bad in ({"a": 0.5, "b": 0.6}, {"a": 1.0, "b": 0.0}, {"a": math.nan}, {"a": 1.5, "b": -0.5}, {}):
         with pytest.raises(InputError, match="share"):
             split_noise_multiplier(2.0, bad)
-
-
-def test_a_single_upload_carries_its_part_of_the_noise() -> None:
-    assert server_view_noise_multiplier(10.0, 25) == 2.0
-    with pytest.raises(InputError, match="cohort is 0"):
-        server_view_noise_multiplier(10.0, 0)

@@ -91,6 +91,8 @@ NAMED = (
     "model",
     "dataset",
     "sampling",
+    "adjacency",
+    "noise_schedule",
     "placement",
     "population",
     "executor",

@@ -1,0 +1,46 @@
+"""Adjacency: which two populations of clients an ε makes hard to tell apart.
+
+σ is always the noise's standard deviation over C, the most that one client's contribution adds to the released sum.
+Neighbours whose sums differ by 2C are counted with σ/2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """A line of the catalogue.
+
+    Attributes:
+        summary: how neighbours differ.
+        hides: what an observer cannot tell, and what it may.
+        sensitivity: most that the released sum differs between neighbours, over C.
+    """
+
+    summary: str
+    hides: str
+    sensitivity: int
+
+
+ADJACENCIES: dict[str, Adjacency] = {
+    "add-remove": Adjacency(
+        "one client more or less",
+        "hides a client's data and that it is one of the clients; needs Poisson cohorts, or all clients in every round",
+        1,
+    ),
+    "zero-out": Adjacency(
+        "the same clients, one of which contributes nothing",
+        "hides what a client contributes, but neither how many clients there are nor that it is one of them; with "
+        "fixed cohorts it does not hide who takes the place of a client that leaves",
+        1,
+    ),
+    "replace-one": Adjacency(
+        "one client's data exchanged for any other's",
+        "hides which data a client holds and, in fixed cohorts, also who takes its place; costs twice the noise, and "
+        "no amplification by sampling is counted for it",
+        2,
+    ),
+}
+"""Every adjacency by name."""
