@@ -96,7 +96,7 @@ def test_the_budget_is_used(index: int) -> None:
 
 def test_a_refused_round_ends_the_episode_untouched() -> None:
     """As a controller of the budget may bring about: the ledger is asked before any data is touched."""
-    env = DPilotEnv(**PLAIN)
+    env = DPilotEnv(**PLAIN, noise_schedule="adaptive")
     env.reset(seed=0)
     env.step(np.zeros(1, dtype=np.float32))
     ledger = env.core.federation.ledgers[0]
