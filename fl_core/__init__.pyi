@@ -4,6 +4,7 @@ from .base.errors import InputError
 from .data.datasets import DATASETS, Dataset, DatasetEntry, load_dataset
 from .models.model import Model, build_model
 from .models.networks import MODELS, ModelEntry
+from .privacy.accountants import ACCOUNTANTS, Accountant
 from .privacy.accounting import epsilon, epsilon_after_steps, noise_multiplier_for
 from .privacy.ledger import BudgetExhausted, Charge, Ledger, Release
 from .privacy.telemetry import TELEMETRY, Telemetry
@@ -22,6 +23,7 @@ from .run.federation import Federation
 from .run.plan import FIGURES, RoundPlan, RoundReport
 
 __all__ = [
+    "ACCOUNTANTS",
     "DATASETS",
     "FIGURES",
     "MECHANISMS",
@@ -31,6 +33,7 @@ __all__ = [
     "SPARSIFICATIONS",
     "TELEMETRY",
     "TERMS",
+    "Accountant",
     "Aggregation",
     "Audit",
     "BudgetExhausted",

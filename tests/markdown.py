@@ -18,7 +18,6 @@ import envs
 import fl_core
 import policies
 from envs.relative_clip import RELATIVE_KNOBS
-from fl_core.privacy.accountants import ACCOUNTANTS
 
 CATALOGUES: tuple[MutableMapping[str, Any], ...] = (
     agents.ALGORITHMS,
@@ -26,6 +25,7 @@ CATALOGUES: tuple[MutableMapping[str, Any], ...] = (
     envs.GENERATORS,
     envs.REWARDS,
     envs.TASKS,
+    fl_core.ACCOUNTANTS,
     fl_core.DATASETS,
     fl_core.FIGURES,
     fl_core.MECHANISMS,
@@ -37,7 +37,6 @@ CATALOGUES: tuple[MutableMapping[str, Any], ...] = (
     fl_core.TERMS,
     policies.CONTROLLERS,
     RELATIVE_KNOBS,
-    ACCOUNTANTS,
     gym.registry,
 )
 
