@@ -10,7 +10,7 @@ import torch
 
 from experiments import main
 from tests.import_graph import ROOT
-from tests.markdown import all_blocks, restored_catalogues, script
+from tests.markdown import all_blocks, blocks, restored_catalogues, script
 
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
@@ -21,13 +21,19 @@ torch.set_num_threads(1)
 def test_a_guide_runs(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPILOT_DATA", str(tmp_path / "data"))
-    blocks = all_blocks(guide)
-    assert sum(block.language == "python" for block in blocks) >= 3
+    found = all_blocks(guide)
+    assert sum(block.language == "python" for block in found) >= 3
     with restored_catalogues(), script(guide) as execute:
-        for block in blocks:
+        for block in found:
             if block.language == "python":
                 execute(block)
             for line in block.code.splitlines() if not block.language else ():
                 program, *arguments = shlex.split(line)
                 assert program == "dpilot"
                 assert main(arguments) == 0, line
+
+
+def test_the_readmes_python_runs() -> None:
+    [block] = blocks(ROOT / "README.md", "python")
+    with script(ROOT / "README.md") as execute:
+        execute(block)

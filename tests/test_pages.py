@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
 import tomllib
 
 import pytest
-import torch
 import yaml
 
+from experiments import cli
 from tests.import_graph import PACKAGES, ROOT, module_files
+from tests.markdown import all_blocks
 
 README = ROOT / "README.md"
 PAGES = ROOT / "docs"
-
-torch.set_num_threads(1)
 
 
 def test_every_module_has_its_page() -> None:
@@ -51,3 +52,31 @@ def test_the_hooks_call_what_the_check_calls() -> None:
     assert all(repo["repo"] == "local" for repo in hooks)
     entries = [hook["entry"].split()[:2] for repo in hooks for hook in repo["hooks"]]
     assert entries == [["ruff", "check"], ["ruff", "format"], ["mypy"]]
+
+
+COMMANDS = [
+    line.partition("    #")[0]
+    for block in all_blocks(README)
+    if not block.language
+    for line in block.code.splitlines()
+    if line.startswith("dpilot ")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, name, *arguments = shlex.split(command)
+    module, made = cli._CLASSES[name].split(":")
+    carried_out: list[object] = []
+    monkeypatch.setattr(
+        getattr(importlib.import_module(module), made), "execute", lambda self: carried_out.append(self)
+    )
+    assert cli.main([name, *arguments]) == 0
+    assert len(carried_out) == 1
+
+
+def test_the_readmes_layout_is_that_of_the_packages() -> None:
+    text = README.read_text(encoding="utf-8").partition("## Layout")[2]
+    for package, folders in re.findall(r"^\| `(\w+)`[^|]*\|([^|]*)\|$", text, re.MULTILINE):
+        there = {path.name for path in (ROOT / package).iterdir() if path.is_dir() and path.name != "__pycache__"}
+        assert set(re.findall(r"`(\w+)`", folders)) == there
