@@ -87,10 +87,11 @@ def _public(audit: Audit) -> str:
 def _charges(audit: Audit) -> str:
     charges = audit.charges
     beyond = {True: "refused", False: "RELEASED", None: "not attacked"}[charges.refused]
-    noise = f"noise at least {_interval(charges.least)} of the charge by round" if charges.noise else "no noise seen"
-    return (
-        f"{noise} ({charges.rounds} rounds), certified {charges.certified:.3g} times over; beyond the budget: {beyond}"
-    )
+    parts = [f"a round beyond the budget: {beyond}"]
+    if charges.noise:
+        parts.insert(0, f"noise at least {_interval(charges.least)} of the charge by round ({charges.rounds} rounds)")
+        parts.insert(1, f"{charges.certified:.3g} times the noise that the ledger certifies is there")
+    return "; ".join(parts)
 
 
 def notes(audit: Audit) -> list[str]:
@@ -235,9 +236,9 @@ def _bounds(audit: Audit) -> str:
     bounds = [("the coins alone (95 %, Steinke et al. 2023)", canaries.one_run)]
     if canaries.gaussian is not None:
         bounds.append(("normal scores (95 %)", canaries.gaussian))
+    within = f"below the claimed {claimed:.4g}, as it must be"
     parts = [
-        f"ε of {bound:.3g} or more by {how}, "
-        + ("which the claimed one allows" if bound <= claimed else f"ABOVE the claimed {claimed:.4g}")
+        f"ε ≥ {bound:.3g} by {how}, {within if bound <= claimed else f'ABOVE the claimed {claimed:.4g}'}"
         for how, bound in bounds
     ]
     return "; ".join(parts)
