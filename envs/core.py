@@ -27,6 +27,7 @@ from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
 from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.files import json_number, spelled_out
 from fl_core.privacy.telemetry import parse_telemetry
 from fl_core.run.config import RunSettings
 from fl_core.run.evaluation import EVALUATED
@@ -290,7 +291,7 @@ class EnvCore:
         arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
         arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
-        state["plain"] |= {"finished": self.finished.tolist(), "history": [list(rounds) for rounds in self.history]}
+        state["plain"] |= {"finished": self.finished.tolist(), "history": spelled_out(self.history)}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -311,7 +312,10 @@ class EnvCore:
         self._actions, self._reference = arrays["actions"], arrays["reference"]
         self._observation = arrays["observation"]
         self.finished = np.array(state["plain"]["finished"], dtype=bool)
-        self.history = [list(rounds) for rounds in state["plain"]["history"]]
+        self.history = [
+            [{name: json_number(value) for name, value in one.items()} for one in rounds]
+            for rounds in state["plain"]["history"]
+        ]
 
     def diverged(self, row: int) -> bool:
         """Whether a run's model is no longer finite, which ends it."""

@@ -15,7 +15,13 @@ def act(core, index):
 
 
 @pytest.mark.parametrize(
-    "extra", [{"method": "fedper"}, {"signals": "accounted"}, {"signals": "paper", "reward": "paper"}]
+    "extra",
+    [
+        {"method": "fedper"},
+        {"signals": "accounted"},
+        {"signals": "paper", "reward": "paper"},
+        {"method": "fedavg", "epsilon": float("inf"), "knobs": "none"},  # its epsilon spent is no number of JSON
+    ],
 )
 def test_a_saved_environment_continues_bit_for_bit(extra):
     core = make_core(2, **SETTINGS, **extra)
@@ -23,7 +29,7 @@ def test_a_saved_environment_continues_bit_for_bit(extra):
     for index in range(2):
         act(core, index)
     state = core.state_dict()
-    state["plain"] = json.loads(json.dumps(state["plain"]))
+    state["plain"] = json.loads(json.dumps(state["plain"], allow_nan=False))
     other = make_core(2, **SETTINGS, **extra)
     other.load_state_dict(state)
     assert np.array_equal(core.observe(), other.observe())
