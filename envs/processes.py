@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from envs.sb3 import DPilotVecEnv
 from fl_core.base.errors import require, require_count
+from fl_core.base.processes import process_context
 
 
 def usable_cores() -> int:
@@ -28,10 +28,6 @@ def usable_cores() -> int:
 def row_blocks(rows: int, processes: int) -> list[slice]:
     """The rows of each process: blocks as equal as can be, larger ones first."""
     return [slice(int(own[0]), int(own[-1]) + 1) for own in np.array_split(np.arange(rows), processes)]
-
-
-_PRELOADED = [__name__, "torch._inductor", "sklearn.datasets"]
-"""Loaded once for all processes: what the first traced program and the digits import takes four seconds in each."""
 
 
 class DPilotProcessVecEnv(VecEnv):
@@ -189,11 +185,8 @@ class _Block(DPilotVecEnv):
 
 
 def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
-    """A process with so many rows. It is not forked: CUDA and thread pools do not survive that."""
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(_PRELOADED)
+    """Start a process with so many rows."""
+    context: Any = process_context(__name__)
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, rows, dict(settings)), daemon=True)
     process.start()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
 from experiments.papers.progress import TableProgress
 from experiments.papers.runs import run_cell
 from fl_core.base.errors import InputError
+from fl_core.base.processes import process_context
 
 Finished = Callable[[], object]
 """Told after every cell."""
@@ -70,7 +71,7 @@ class _Pool:
 
     def __init__(self, folder: Path, progress: TableProgress, finished: Finished):
         self._folder, self._progress, self._finished = folder, progress, finished
-        self._running: dict[Connection, tuple[SpawnProcess, Cell]] = {}
+        self._running: dict[Connection, tuple[BaseProcess, Cell]] = {}
 
     def run(self, cells: Sequence[Cell], jobs: int) -> None:
         """Run them all, `jobs` at a time."""
@@ -88,7 +89,7 @@ class _Pool:
                 process.join()
 
     def _start(self, cell: Cell) -> None:
-        context = multiprocessing.get_context("spawn")
+        context: Any = process_context(__name__)
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(cell, self._folder, theirs), daemon=True)
         process.start()
