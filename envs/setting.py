@@ -77,11 +77,12 @@ class Setting:
         task: the problem, its federation as asked for.
         spec: what the environment shows and asks.
 
-    >>> setting = Setting.of(task="digits", epsilon=4, signals="paper")
-    >>> setting.replace(reward="final-accuracy", epsilon=2.0).federation.epsilon
-    2.0
-    >>> Setting.from_record(setting.as_record()) == setting
-    True
+    Examples:
+        >>> setting = Setting.of(task="digits", epsilon=4, signals="paper")
+        >>> setting.replace(reward="final-accuracy", epsilon=2.0).federation.epsilon
+        2.0
+        >>> Setting.from_record(setting.as_record()) == setting
+        True
     """
 
     task: Task

@@ -23,14 +23,15 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     `fl_core.run.config.FederationConfig` (`epsilon=4`, `method="fedper"`, ...). The clients are proxies, made to train
     on; with `instances="test"`, or `population="target"`, they are those that a controller is meant for.
 
-    >>> env = DPilotEnv(task="digits", clients=6, rounds=2, reward="final-accuracy")
-    >>> print(env.knobs)
-    knob       range     scale  default  what it sets
-    clip_norm  0.1 to 8  log    1        clip norm C of the client updates
-    >>> observation, info = env.reset(seed=1)
-    >>> observation, reward, terminated, truncated, info = env.step(np.array([-1.0]))
-    >>> info["round"], round(info["clip_norm"], 3), terminated
-    (1, 0.1, False)
+    Examples:
+        >>> env = DPilotEnv(task="digits", clients=6, rounds=2, reward="final-accuracy")
+        >>> print(env.knobs)
+        knob       range     scale  default  what it sets
+        clip_norm  0.1 to 8  log    1        clip norm C of the client updates
+        >>> observation, info = env.reset(seed=1)
+        >>> observation, reward, terminated, truncated, info = env.step(np.array([-1.0]))
+        >>> info["round"], round(info["clip_norm"], 3), terminated
+        (1, 0.1, False)
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}

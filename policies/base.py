@@ -26,21 +26,22 @@ class Controller(ABC):
     To write one, subclass it, fill in the class attributes and write `decide`; a line in `policies.catalog` makes it
     known to the command line.
 
-    >>> class Halving(Controller):
-    ...     name, summary, label_format = "halving", "half the clip norm every round", "halving"
-    ...
-    ...     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-    ...         return {"clip_norm": 4.0 * 0.5**seen.round}
-    >>> from envs import DPilotEnv
-    >>> env = DPilotEnv(task="digits", clients=6, rounds=3, reward="final-accuracy")
-    >>> controller, (observation, _) = Halving.for_env(env), env.reset(seed=1)
-    >>> for _ in range(3):
-    ...     action, _ = controller.predict(observation)
-    ...     observation, *_, info = env.step(action)
-    ...     print(round(info["clip_norm"], 3))
-    4.0
-    2.0
-    1.0
+    Examples:
+        >>> class Halving(Controller):
+        ...     name, summary, label_format = "halving", "half the clip norm every round", "halving"
+        ...
+        ...     def decide(self, seen: Seen) -> dict[str, FloatArray]:
+        ...         return {"clip_norm": 4.0 * 0.5**seen.round}
+        >>> from envs import DPilotEnv
+        >>> env = DPilotEnv(task="digits", clients=6, rounds=3, reward="final-accuracy")
+        >>> controller, (observation, _) = Halving.for_env(env), env.reset(seed=1)
+        >>> for _ in range(3):
+        ...     action, _ = controller.predict(observation)
+        ...     observation, *_, info = env.step(action)
+        ...     print(round(info["clip_norm"], 3))
+        4.0
+        2.0
+        1.0
 
     Attributes:
         name: name in specs and lists.

@@ -33,8 +33,9 @@ def read_value(field: str, value: Any, kind: type, finite: bool = False) -> Any:
     Raises:
         InputError: the value is of another type, or NaN.
 
-    >>> read_value("rounds", "40", int), read_value("epsilon", "inf", float)
-    (40, inf)
+    Examples:
+        >>> read_value("rounds", "40", int), read_value("epsilon", "inf", float)
+        (40, inf)
     """
     found = _converted(value, kind)
     if found is None or (kind is float and (math.isnan(found) or (finite and math.isinf(found)))):
@@ -80,8 +81,9 @@ def read_list(field: str, text: str) -> list[str]:
     Raises:
         InputError: it is no text, or an entry is empty.
 
-    >>> read_list("vary", "iid, dirichlet(0.1,5)")
-    ['iid', 'dirichlet(0.1,5)']
+    Examples:
+        >>> read_list("vary", "iid, dirichlet(0.1,5)")
+        ['iid', 'dirichlet(0.1,5)']
     """
     require(isinstance(text, str), f"{field} is {text!r}, but it must be text.")
     entries = [piece.strip() for piece in _COMMAS.split(text)] if text.strip() else []

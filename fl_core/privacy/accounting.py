@@ -51,9 +51,10 @@ __all__ = [
 def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "pld") -> float:
     """ε at δ of a history of sampled Gaussian releases, add/remove adjacency, one client.
 
-    >>> history = [(1.0, 0.1, 100)]  # 100 rounds at σ = 1, each with a tenth of the clients
-    >>> {name: round(epsilon(history, 1e-5, name), 2) for name in ("pld", "rdp")}
-    {'pld': 7.05, 'rdp': 7.9}
+    Examples:
+        >>> history = [(1.0, 0.1, 100)]  # 100 rounds at σ = 1, each with a tenth of the clients
+        >>> {name: round(epsilon(history, 1e-5, name), 2) for name in ("pld", "rdp")}
+        {'pld': 7.05, 'rdp': 7.9}
 
     Args:
         segments: (noise multiplier σ, Poisson sampling rate q, steps); σ = ∞ costs nothing, σ = 0 costs everything.
@@ -102,8 +103,9 @@ def noise_multiplier_for(
 ) -> float:
     """The σ that `steps` equal releases need for (ε, δ): within 1e-5 of the least one, and never below it.
 
-    >>> round(noise_multiplier_for(8.0, 1e-5, sampling_rate=0.1, steps=100), 3)
-    0.936
+    Examples:
+        >>> round(noise_multiplier_for(8.0, 1e-5, sampling_rate=0.1, steps=100), 3)
+        0.936
 
     Args:
         epsilon: target ε > 0; infinity asks for no noise.

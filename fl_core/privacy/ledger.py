@@ -85,15 +85,16 @@ class Charge:
 class Ledger:
     """The privacy budget (ε, δ) of one run and everything charged to it.
 
-    >>> ledger = Ledger(epsilon=8.0, delta=1e-5, sampling_rate=1.0, rounds=2)
-    >>> sigma = ledger.uniform_noise_multiplier
-    >>> for index in range(2):
-    ...     charge = ledger.charge(index, [Release("update", sigma)])
-    >>> round(sigma, 3), round(ledger.epsilon_spent(), 3)
-    (0.849, 8.0)
-    >>> ledger.charge(2, [Release("update", sigma)])
-    Traceback (most recent call last):
-    fl_core.privacy.ledger.BudgetExhausted: ...
+    Examples:
+        >>> ledger = Ledger(epsilon=8.0, delta=1e-5, sampling_rate=1.0, rounds=2)
+        >>> sigma = ledger.uniform_noise_multiplier
+        >>> for index in range(2):
+        ...     charge = ledger.charge(index, [Release("update", sigma)])
+        >>> round(sigma, 3), round(ledger.epsilon_spent(), 3)
+        (0.849, 8.0)
+        >>> ledger.charge(2, [Release("update", sigma)])
+        Traceback (most recent call last):
+        fl_core.privacy.ledger.BudgetExhausted: ...
 
     Args:
         epsilon: ε > 0; infinity means no limit: no noise is asked for and nothing is refused.
@@ -110,11 +111,12 @@ class Ledger:
         InputError: a value out of range, or an ε too small for the filter.
 
     Example:
-        >>> ledger = Ledger(epsilon=4.0, delta=1e-5, sampling_rate=1.0, rounds=100)
-        >>> sigma = ledger.uniform_noise_multiplier
-        >>> charge = ledger.charge(0, [Release("update", sigma)])
-        >>> round(sigma, 2), ledger.certified, round(ledger.remaining_share, 4)
-        (10.81, 4.0, 0.99)
+        Examples:
+            >>> ledger = Ledger(epsilon=4.0, delta=1e-5, sampling_rate=1.0, rounds=100)
+            >>> sigma = ledger.uniform_noise_multiplier
+            >>> charge = ledger.charge(0, [Release("update", sigma)])
+            >>> round(sigma, 2), ledger.certified, round(ledger.remaining_share, 4)
+            (10.81, 4.0, 0.99)
     """
 
     def __init__(

@@ -63,12 +63,13 @@ class View:
 class Recipe:
     """A method: what stays personal, what is minimised, what is uploaded, how it is protected, how it is combined.
 
-    >>> from fl_core.recipes.catalog import find_method
-    >>> recipe = edit(find_method("dp-fedavg"), ["sparsification=top-k", "sparsity=0.1"])
-    >>> recipe.sparsification
-    TopK(sparsity=0.1)
-    >>> [knob.name for knob in recipe.knobs][-1]
-    'sparsity'
+    Examples:
+        >>> from fl_core.recipes.catalog import find_method
+        >>> recipe = edit(find_method("dp-fedavg"), ["sparsification=top-k", "sparsity=0.1"])
+        >>> recipe.sparsification
+        TopK(sparsity=0.1)
+        >>> [knob.name for knob in recipe.knobs][-1]
+        'sparsity'
 
     Attributes:
         name, summary, source: for lists.

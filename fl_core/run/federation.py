@@ -41,12 +41,13 @@ from fl_core.training.memory import keep_freed_memory
 class Federation:
     """A batch of differentially private federated runs of one method on one dataset.
 
-    >>> federation = Federation(FederationConfig(clients=6, rounds=2, epsilon=4.0), runs=3)
-    >>> report = federation.run_round(RoundPlan.constant(3, clip_norm=0.5), evaluate=True)
-    >>> report.figures["epsilon_spent"].round(2).tolist()
-    [2.69, 2.69, 2.69]
-    >>> report.figures["personal_accuracy"].shape
-    (3,)
+    Examples:
+        >>> federation = Federation(FederationConfig(clients=6, rounds=2, epsilon=4.0), runs=3)
+        >>> report = federation.run_round(RoundPlan.constant(3, clip_norm=0.5), evaluate=True)
+        >>> report.figures["epsilon_spent"].round(2).tolist()
+        [2.69, 2.69, 2.69]
+        >>> report.figures["personal_accuracy"].shape
+        (3,)
 
     Attributes:
         config: the settings that the runs share.
