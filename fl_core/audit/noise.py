@@ -6,7 +6,7 @@ coordinate that the server receives, and be drawn anew in every round, run and c
 from round to round, so that noise for those of another round shows.
 
 In n releases a coordinate of d is found to have less than a part r of its noise where χ²_n at error/d is below n·r²: of
-48 releases, at most half of the claimed std in a single one of a million coordinates.
+48 releases, at most 0.4 of the claimed std in a single one of a million coordinates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPARED = 2**14
 """Coordinates whose noise is compared between rounds, at most."""
 MOST_COMPARED = 160
 """Releases compared with each other, at most."""
-ERROR = 1e-3
+ERROR = 1e-4
 """Probability of an alarm on true noise, a fifth each for layers, coordinates, rounds, repetitions and tiles."""
 
 

@@ -84,7 +84,7 @@ QUIET = {
 @pytest.mark.parametrize("settings", QUIET)
 @pytest.mark.parametrize("name", ["noise", "telemetry", "cohorts", "public", "charges"])
 def test_attacks_are_silent_about_the_true_rounds(name, settings):
-    """Each raises a false alarm in one case of a thousand."""
+    """Each raises a false alarm in at most one case of a thousand."""
     made = config(clients=30, rounds=6, partition="iid", **QUIET[settings])
     assert not any(attack(name, made, seed) for seed in range(2))
 
@@ -141,7 +141,7 @@ def test_bugs_are_seen_in_other_placements(placement, bug, monkeypatch):
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("method", PRIVATE)
 def test_no_private_method_is_found_to_leak(method, placement):
-    """Sensitivity and noise, whose tests raise a false alarm in one case of a thousand."""
+    """Sensitivity and noise, whose tests raise a false alarm in at most one case of a thousand."""
     made = config(method, clients=10, rounds=4, placement=placement, sampling_rate=0.7, set=FEW.get(method, ""))
     assert attack_sensitivity(made, 0.7, 1).holds
     noise = attack_noise(made, 0.7, 1)
