@@ -68,8 +68,8 @@ class StagedFederation(Federation):
         self.paid: int | None = None
 
     @override
-    def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
-        self.met = super().draw_cohort(ran, out) if self.members is None else self._chosen(self.members, ran)
+    def draw_cohort(self, rounds: NDArray[np.int64], ran: BoolArray, out: BoolArray | None = None) -> Cohort:
+        self.met = super().draw_cohort(rounds, ran, out) if self.members is None else self._chosen(self.members, ran)
         return self.met
 
     def _chosen(self, members: Sequence[int], ran: BoolArray) -> Cohort:
@@ -81,13 +81,11 @@ class StagedFederation(Federation):
 
     def drawn(self, rounds: int) -> NDArray[np.bool_]:
         """Draw the cohorts of so many rounds of every run, without playing them `[runs, rounds, clients]`."""
-        before, everybody = self.rounds, np.ones(self.runs, dtype=bool)
+        everybody = np.ones(self.runs, dtype=bool)
         found = np.zeros((self.runs, rounds, self.config.clients), dtype=bool)
         for index in range(rounds):
-            self.rounds = np.full(self.runs, index, dtype=np.int64)
-            cohort = self.draw_cohort(everybody)
+            cohort = self.draw_cohort(np.full(self.runs, index, dtype=np.int64), everybody)
             found[cohort.run.cpu().numpy(), index, cohort.client.cpu().numpy()] = True
-        self.rounds = before
         return found
 
     def play(self, plan: RoundPlan) -> tuple[RoundReport, Cohort, Cohorts, Released]:

@@ -73,6 +73,10 @@ class Aggregation(Part):
             weights = counted * weights.sum(-1, keepdim=True) / total
         return weights
 
+    def factors(self, samples: Tensor, present: Tensor) -> Tensor | None:
+        """Weigh the clients' updates as `client_weights` does; None where all weights are 1."""
+        return None if self.weights == "uniform" else self.client_weights(samples, present)
+
     def mean(self, released: Tensor, expected: float, participants: Tensor, sharers: Tensor | None) -> Tensor:
         """Compute the mean update `[runs, size]`.
 

@@ -1,41 +1,27 @@
-"""How updates are protected: what is clipped, how the noise is spread, and how the budget is split."""
+"""Mechanism: protection of the updates by clipping and noise, and the split of the budget over rounds and clients."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeVar
 
-import torch
-from torch import Tensor
+from typing_extensions import override
 
 from fl_core.base.errors import require, require_name
-from fl_core.models.model import Model
+from fl_core.recipes.client_budgets import CLIENT_BUDGETS, ClientBudget
+from fl_core.recipes.clipping import CLIPS, TRENDS, Clip
 from fl_core.recipes.parts import KnobRange, Part
 
-CLIPS = {
-    "none": "no clip and no noise; certifies no epsilon",
-    "global": "the update as one vector, to norm C",
-    "layers": "each layer to norm C_l = C·sqrt(w_l), with weights w_l that adapt and sum to 1",
-    "coordinates": "each coordinate to C/sqrt(M), which bounds the update by C only if M is their number (FedADDP)",
-}
-TRENDS = {"noised": "the noised aggregate's layer norms", "exact": "each client's exact layer norms"}
 BUDGETS = {
     "uniform": "equally over the rounds",
     "increasing": "exp(−β(1 − (t/T)²)) times an equal share of what is left (ADP-PFL, as it must read)",
     "printed": "the same times t, as ADP-PFL's eq. 11 is printed; clipped to what is left",
 }
-CLIENT_BUDGETS = {
-    "uniform": "equal for all",
-    "risk": "less for clients with a high Jacobian risk (ADP-PFL eq. 12)",
-    "own": "in proportion to each client's own public budget (client_epsilon)",
-}
 NOISE_KNOBS = {"sound": ("budget_pace",), "as-published": ("budget_pace", "telemetry_share")}
 """By guarantee, the knobs that decide a round's joint noise multiplier as certified; all others only split it, or scale
 signal and noise alike. As published, the update may carry less noise than is claimed, and telemetry all of it, so that
 the split between them counts too."""
-RISK_SHARE = 0.05
-"""Share of a round's privacy that the noised mean risk costs."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +33,12 @@ class Mechanism(Part):
         log_odds_step: γ, by which a layer's log-odds move per round (FedGLP-ADP, Algorithm 1); `layers` only.
         trend_from: one of `TRENDS`; `layers` only.
         clamp_count: M of the clip `coordinates`; -1 takes the expected cohort.
-        upload_noise: whether each client noises its own upload, and only the coordinates that it uploads.
-        budget: one of `BUDGETS`, how the rounds share the budget where no controller decides.
+        upload_noise: True if each client noises its own upload, and only the coordinates that it uploads.
+        budget: one of `BUDGETS`, the rounds' shares of the budget where no controller decides.
         budget_growth: β of those that increase.
         client_budget: one of `CLIENT_BUDGETS`.
         client_budget_strength: κ, exponent of a client's ratio of risks or budgets; 0 is uniform, 1 the paper.
-        exact_risk: whether clients are compared by their exact risks; otherwise with a noised, charged mean.
+        exact_risk: True if clients are compared by their exact risks; otherwise with a noised, charged mean.
     """
 
     kind: ClassVar[str] = "mechanism"
@@ -85,58 +71,46 @@ class Mechanism(Part):
         )
 
     @property
+    def clipping(self) -> Clip:
+        """The kind of clipping, with its settings."""
+        return _with_settings(CLIPS[self.clip], self)
+
+    @property
+    def budgeting(self) -> ClientBudget:
+        """The division of a round's budget between the clients, with its settings."""
+        return _with_settings(CLIENT_BUDGETS[self.client_budget if self.private else "uniform"], self)
+
+    @property
     def private(self) -> bool:
-        """Whether updates are clipped and noised at all."""
-        return self.clip != "none"
-
-    def blocks(self, model: Model) -> tuple[slice, ...]:
-        """The stretches of the update that are clipped by themselves; together they cover it."""
-        return tuple(span.slice for span in model.layers) if self.clip == "layers" else (slice(0, model.size),)
+        """True if updates are clipped and noised."""
+        return CLIPS[self.clip].private
 
     @property
-    def uses_risk(self) -> bool:
-        """Whether clients' risks are measured."""
-        return self.private and self.client_budget == "risk"
-
-    @property
+    @override
     def knobs(self) -> tuple[KnobRange, ...]:
-        """See the base class."""
         if not self.private:
             return ()
-        knobs = [
+        knobs = (
             KnobRange("clip_norm", 0.1, 8.0, 1.0, "log", "clip norm C of the client updates"),
             KnobRange(
                 "budget_pace", 0.01, 100.0, 1.0, "log", "this round's budget over an equal share of what is left"
             ),
             KnobRange("telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on telemetry"),
-        ]
-        if self.clip == "layers":
-            summary = "relative weight of each layer in C², before they are made to sum to 1"
-            knobs.append(KnobRange("layer_weights", 0.01, 1.0, 0.1, "log", summary, per_layer=True))
-        if self.client_budget != "uniform":
-            summary = "exponent κ of the ratio of risks or budgets in a client's share of the round"
-            knobs.append(KnobRange("client_budget_strength", 0.0, 2.0, self.client_budget_strength, "linear", summary))
-        return tuple(knobs)
+        )
+        return (*knobs, *self.clipping.knobs, *self.budgeting.knobs)
 
     @property
+    @override
     def releases(self) -> tuple[str, ...]:
-        """See the base class."""
-        return ("noised mean risk",) if self.uses_risk and not self.exact_risk else ()
+        return self.budgeting.releases
 
     @property
+    @override
     def uncovered(self) -> tuple[str, ...]:
-        """See the base class."""
-        found = []
-        if self.clip == "coordinates":
-            found.append("updates longer than C: the clip per coordinate bounds their norm only by C·sqrt(size/M)")
-        if self.clip == "layers" and self.trend_from == "exact":
-            found.append("the direction in which each client's exact layer norms moved")
-        if self.uses_risk and self.exact_risk:
-            found.append("each client's exact Jacobian risk, by the noise it asks for")
-        return tuple(found)
+        return (*self.clipping.uncovered, *self.budgeting.uncovered)
 
     def budget_share(self, round_index: int, rounds: int) -> float | None:
-        """Share of the remaining budget that a round spends `(0, 1]`; None for the uniform schedule.
+        """Choose the share of the remaining budget that a round spends `(0, 1]`; None for the uniform schedule.
 
         Args:
             round_index: rounds done before it.
@@ -147,53 +121,23 @@ class Mechanism(Part):
         pace = exponential_pace(round_index + 1, rounds, self.budget_growth, self.budget == "printed")
         return min(1.0, pace / (rounds - round_index))
 
-    def initial_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
-        """Persistent tensors of the layer weights, of a run or of a client, without a leading dimension."""
-        if self.clip != "layers":
-            return {}
-        sizes = torch.tensor([span.stop - span.start for span in model.layers], dtype=torch.float32)
-        return {
-            "log_odds": torch.logit(sizes / sizes.sum(), eps=1e-6).to(like.device),
-            "layer_norms": torch.zeros(len(sizes), device=like.device),
-        }
 
-    def next_state(self, model: Model, state: dict[str, Tensor], updates: Tensor) -> dict[str, Tensor]:
-        """Log-odds and norms `[rows, layers]` after a round with these updates `[rows, size]`."""
-        norms = layer_norms(model, updates)
-        return {
-            "log_odds": moved_log_odds(state["log_odds"], norms > state["layer_norms"], self.log_odds_step),
-            "layer_norms": norms,
-        }
+Settings = TypeVar("Settings", Clip, ClientBudget)
+
+
+def _with_settings(kind: type[Settings], mechanism: Mechanism) -> Settings:
+    """Make an object of a kind from those settings of the mechanism that it has."""
+    return kind(**{one.name: getattr(mechanism, one.name) for one in fields(kind)})
 
 
 def exponential_pace(t: int, rounds: int, growth: float, printed: bool = False) -> float:
-    """Budget of round t, from 1 to T, over an equal share of what is left: exp(−β(1 − (t/T)²)), as printed times t.
+    """Compute the budget of round t, from 1 to T, over an equal share of what is left.
 
-    ADP-PFL, eq. 10 and 11. Without the factor t no round passes its equal share (eq. 9) and the last one takes all.
+    It is exp(−β(1 − (t/T)²)), as printed times t: ADP-PFL, eq. 10 and 11. Without the factor t no round passes its
+    equal share (eq. 9) and the last one takes all.
     """
     pace = math.exp(-growth * (1 - (t / rounds) ** 2))
     return t * pace if printed else pace
 
 
-def layer_norms(model: Model, updates: Tensor) -> Tensor:
-    """Norm of each layer's part of `[..., size]`, `[..., layers]`."""
-    return torch.stack([torch.linalg.vector_norm(updates[..., span.slice], dim=-1) for span in model.layers], dim=-1)
-
-
-def moved_log_odds(log_odds: Tensor, grew: Tensor, step: float) -> Tensor:
-    """h_l ± γ: up where the layer's update norm grew, down elsewhere (FedGLP-ADP, Algorithm 1, lines 2-7)."""
-    return log_odds + step * torch.where(grew, 1.0, -1.0)
-
-
-def layer_weights(log_odds: Tensor) -> Tensor:
-    """Clip weights `[..., layers]`, the sigmoids of the log-odds scaled to sum 1 (Algorithm 1, lines 8-12)."""
-    odds = torch.sigmoid(log_odds.to(torch.float64)).clamp_min(1e-12)
-    return (odds / odds.sum(-1, keepdim=True)).to(log_odds.dtype)
-
-
-MECHANISMS: dict[str, Mechanism] = {
-    "none": Mechanism(clip="none"),
-    "global": Mechanism(),
-    "layers": Mechanism(clip="layers"),
-    "coordinates": Mechanism(clip="coordinates"),
-}
+MECHANISMS: dict[str, Mechanism] = {kind: Mechanism(clip=kind) for kind in CLIPS}

@@ -119,6 +119,20 @@ class Personalization(Part):
         return self.tests == "trained"
 
     @property
+    def keeps_parameters(self) -> bool:
+        """True if a client keeps parameters of its own, so that it is tested with a model of its own."""
+        return self.keeps_model or self.local != "none"
+
+    def shared(self, state: Tensors, place: tuple[Tensor, Tensor] | None = None) -> Tensor | None:
+        """Compute the mask of the coordinates that runs, or clients, exchange by their state; None for all.
+
+        Args:
+            state: the runs' tensors, or the clients' `[runs, clients, ...]`.
+            place: run and client of each row.
+        """
+        return None
+
+    @property
     def provides(self) -> frozenset[str]:
         """Names of the context's entries that `begin` gives to the losses."""
         return frozenset()

@@ -32,6 +32,11 @@ class AdditiveHead(Personalization):
     def judged_by_server(self) -> bool:
         return False
 
+    @property
+    @override
+    def keeps_parameters(self) -> bool:
+        return True
+
     @override
     def parameters(self, model: Model, vector: Tensor) -> Tensor:
         if vector.shape[-1] == model.size:
@@ -222,6 +227,12 @@ class GrowingMask(Personalization):
     @staticmethod
     def _no_mask(server: Tensor) -> dict[str, Tensor]:
         return {"personal": torch.zeros_like(server), "grown": torch.zeros((), device=server.device)}
+
+    @override
+    def shared(self, state: Tensors, place: tuple[Tensor, Tensor] | None = None) -> Tensor | None:
+        if "personal" not in state:
+            return None
+        return 1 - (state["personal"] if place is None else state["personal"][place])
 
     @override
     def begin(self, view: ClientView) -> Start:

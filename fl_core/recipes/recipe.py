@@ -129,6 +129,21 @@ class Recipe:
             return ()
         return ("update", *(name for part in self.parts.values() for name in part.releases))
 
+    def initial_state(self, model: Model, server: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Make the persistent tensors of a run and of each client, without leading dimensions.
+
+        Args:
+            model: the network.
+            server: the initial model `[size]`.
+        """
+        clipping, budgeting = self.mechanism.clipping, self.mechanism.budgeting
+        of_run = self.personalization.initial_run_state(model, server)
+        of_run |= clipping.initial_run_state(model, server) | budgeting.initial_run_state(server)
+        of_run |= self.sparsification.initial_run_state(server)
+        of_client = self.personalization.initial_state(model, server)
+        of_client |= clipping.initial_client_state(model, server) | budgeting.initial_client_state(server)
+        return of_run, of_client
+
     def in_mode(self, guarantee: str) -> Recipe:
         """Return the recipe as it runs under a guarantee, one of `GUARANTEES`."""
         if guarantee == "sound" or not self.exchanges:
@@ -178,7 +193,7 @@ class Recipe:
             extra.append("per-sample Fisher")
         if "teacher" in self.objective.needs:
             extra.append("teacher's forward")
-        if self.mechanism.uses_risk:
+        if self.mechanism.budgeting.measures_risk:
             extra.append("Jacobian risk")
         return " + ".join([" then ".join(passes), *extra])
 

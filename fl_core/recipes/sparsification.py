@@ -67,6 +67,13 @@ class Sparsification(Part):
         """True if models compute under the mask, in training and in tests."""
         return False
 
+    def initial_run_state(self, like: Tensor) -> dict[str, Tensor]:
+        """Make the persistent tensors of a run: where tests compute under a public mask, its last sparsity."""
+        if not (self.masks_forward and self.is_public):
+            return {}
+        last = next(knob.default for knob in self.knobs if knob.name == "sparsity")
+        return {"sparsity": torch.tensor(last, device=like.device)}
+
     def check(self, model: Model) -> None:
         """Refuse a model without the layers that the part asks for."""
 

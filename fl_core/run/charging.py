@@ -19,7 +19,6 @@ from fl_core.base.errors import require
 from fl_core.privacy.ledger import NOTHING, BudgetExhausted, Charge, Ledger, Release
 from fl_core.privacy.splits import split_noise_multiplier, update_noise_multiplier
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
-from fl_core.recipes.mechanism import RISK_SHARE
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import LEAST_SHARE, BoolArray, FloatArray, RoundPlan
@@ -244,8 +243,7 @@ class Charging:
         telemetry = self._config.telemetry_share
         if "telemetry_share" in plan.settings:
             telemetry = float(plan.settings["telemetry_share"][row])
-        mechanism = self._recipe.mechanism
-        risk = RISK_SHARE if mechanism.uses_risk and not mechanism.exact_risk else 0.0
+        risk = self._recipe.mechanism.budgeting.charged_share
         shares = {UPDATE: (1 - telemetry) * (1 - risk), RISK: risk}
         shares |= {name: telemetry * (1 - risk) * part for name, part in self._telemetry.items()}
         if self._config.bit_noise > 0:

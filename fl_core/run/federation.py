@@ -12,34 +12,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.func import vmap
 
-from fl_core.base.errors import InputError, require, require_count
-from fl_core.base.streams import torch_generator
-from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import load_dataset
-from fl_core.models.model import build_model
+from fl_core.base.arrays import BoolArray, FloatArray
+from fl_core.base.errors import require, require_count
+from fl_core.data.clients import ClientIndex
 from fl_core.privacy.ledger import Ledger
-from fl_core.privacy.noise_model import Contributors
-from fl_core.recipes.mechanism import layer_weights
-from fl_core.recipes.objective import Phase
 from fl_core.run import saved_state
 from fl_core.run.charging import Books, Charging
-from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.evaluation import Evaluation
-from fl_core.run.local_data import ClientTables, draw_batches, phase_steps
-from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport, find_figure
-from fl_core.run.release import Releasing
-from fl_core.run.round import Round
-from fl_core.training.executors import Executor, Images, LocalWork
-from fl_core.training.information import fisher_information
-from fl_core.training.memory import keep_freed_memory
+from fl_core.run.plan import RoundPlan, RoundReport, find_figure
+from fl_core.run.round import Charged, play_round
+from fl_core.run.simulation import Simulation
+from fl_core.run.state import RunState
 
 
-class Federation:
+class Federation(Simulation):
     """A batch of differentially private federated runs of one method on one dataset.
+
+    It keeps the runs' state and privacy budgets; `play_round` computes the rounds.
 
     Examples:
         >>> federation = Federation(FederationConfig(clients=6, rounds=2, epsilon=4.0), runs=3)
@@ -50,20 +42,8 @@ class Federation:
         (3,)
 
     Attributes:
-        config: the settings that the runs share.
-        settings: those that each run has to itself.
-        recipe: the method, in its mode and as edited.
-        rounds: rounds done by each run `[runs]`.
+        state: everything that the next round starts from, beside settings, data and budgets.
         charging: the runs' privacy budgets.
-        server: server models `[runs, size]`.
-        run_state: persistent tensors of each run by name `[runs, ...]`.
-        clients: persistent client tensors by name `[runs, clients, ...]`.
-        last_release: the sums that were released last `[runs, size]`.
-        tables: the clients' index tables.
-        images: the training images.
-        noise: which noise there is.
-        layer_sizes: coordinates of each block of the update that is clipped by itself.
-        releasing: clip, noise and aggregation.
     """
 
     def __init__(self, config: FederationConfig, runs: int = 1):
@@ -73,33 +53,32 @@ class Federation:
             InputError: the dataset is missing, or a setting does not fit it.
         """
         require_count("runs", runs)
-        self.config = config
-        self.recipe = config.recipe()
-        self.device = config.resolve_device()
-        keep_freed_memory()
-        self._dataset = load_dataset(config.dataset, config.data_root or None, self.device, config.population)
-        self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
-        self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
-        self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
-        self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
-        self.noise = config.noise()
-        self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.blocks(self.model)]
-        self.releasing = Releasing(config, self.recipe, self.model)
-        self.recipe.sparsification.check(self.model)
-        self.runs = runs
-        self.settings = [RunSettings(seed=row) for row in range(runs)]
-        self.rounds = np.zeros(runs, dtype=np.int64)
-        self.server = torch.zeros(runs, self.model.size, device=self.device)
-        self.last_release = torch.zeros_like(self.server)
-        self.run_state = self._allocate(self._initial_run_state(self.server[0]), runs)
-        self.clients = self._allocate(self._initial_client_state(self.server[0]), runs, config.clients)
+        super().__init__(config, runs)
+        self.state = RunState.allocate(self.recipe, self.model, runs, config.clients, self.device)
+        self.charging = Charging(config, self.recipe, [self._open_books(one) for one in self.settings])
         self._defaults = [dict[str, float]() for _ in range(runs)]
-        prepared = [self._prepare(one) for one in self.settings]
-        self._indices = [index for _, index in prepared]
-        self.charging = Charging(config, self.recipe, [books for books, _ in prepared])
         for row in range(runs):
             self._reset_run(row)
-        self.tables = ClientTables(self._indices, self.device)
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """Rounds done by each run `[runs]`."""
+        return self.state.rounds
+
+    @property
+    def server(self) -> Tensor:
+        """Server models `[runs, size]`."""
+        return self.state.server
+
+    @property
+    def last_release(self) -> Tensor:
+        """Sums that were released last `[runs, size]`."""
+        return self.state.last_release
+
+    @property
+    def clients(self) -> dict[str, Tensor]:
+        """Persistent client tensors by name `[runs, clients, ...]`."""
+        return self.state.clients
 
     @property
     def ledgers(self) -> list[Ledger]:
@@ -125,20 +104,19 @@ class Federation:
         for row in rows:
             require(0 <= row < self.runs, f"row is {row}, but this federation has rows 0 to {self.runs - 1}.")
         require(len(rows) == len(settings), f"There are {len(rows)} rows to start, but settings for {len(settings)}.")
-        return [self._prepare(one) for one in settings]
+        return [(self._open_books(one), self._client_index(one)) for one in settings]
 
     def begin(
         self, rows: Sequence[int], settings: Sequence[RunSettings], prepared: Sequence[tuple[Books, ClientIndex]]
     ) -> None:
         """Put rows of the batch at the beginning of new runs that `prepare` has made ready."""
-        for row, one, (books, index) in zip(rows, settings, prepared, strict=True):
-            self.settings[row], self._indices[row] = one, index
+        self._hold(rows, settings, [index for _, index in prepared])
+        for row, (books, _) in zip(rows, prepared, strict=True):
             self.charging.books[row] = books
-            self.rounds[row] = 0
             self._reset_run(row)
-        self.tables = ClientTables(self._indices, self.device)
 
-    def _prepare(self, settings: RunSettings) -> tuple[Books, ClientIndex]:
+    def _open_books(self, settings: RunSettings) -> Books:
+        """Open the books of a new run, once its budget is one that the method can have."""
         config = self.config
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
         config.check_epsilon(epsilon)
@@ -149,56 +127,11 @@ class Federation:
         )
         if math.isinf(config.epsilon) and math.isfinite(epsilon):
             config.warn_of_delta()  # the configuration itself promised nothing and so was not warned of
-        return Charging.prepare(config, self.recipe, epsilon), self._client_index(settings)
-
-    def _client_index(self, settings: RunSettings) -> ClientIndex:
-        """Who holds what in a run."""
-        config = self.config
-        partition = config.partition if settings.partition is None else settings.partition
-        labels, groups = self._dataset.train_labels, self._dataset.train_groups
-        try:
-            return client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
-        except InputError as error:
-            if config.population == "all":
-                raise
-            sentence = str(error).rstrip(".")
-            raise InputError(f"{sentence} (population {config.population} is half of the dataset).") from error
-
-    def _initial_run_state(self, server: Tensor) -> dict[str, Tensor]:
-        recipe = self.recipe
-        state = recipe.personalization.initial_run_state(self.model, server)
-        if recipe.exchanges:
-            state["average"] = server.clone()
-        if recipe.mechanism.trend_from == "noised":
-            state |= recipe.mechanism.initial_state(self.model, server)
-        if recipe.mechanism.uses_risk:
-            state["risk_reference"] = torch.zeros((), device=self.device)
-        if recipe.sparsification.masks_forward and recipe.sparsification.is_public:
-            last = next(knob.default for knob in recipe.sparsification.knobs if knob.name == "sparsity")
-            state["sparsity"] = torch.tensor(last, device=self.device)  # of the last round
-        return state
-
-    def _initial_client_state(self, server: Tensor) -> dict[str, Tensor]:
-        recipe = self.recipe
-        state = recipe.personalization.initial_state(self.model, server)
-        if recipe.mechanism.trend_from == "exact":
-            state |= recipe.mechanism.initial_state(self.model, server)
-        if recipe.mechanism.uses_risk:
-            state["risk"] = torch.zeros((), device=self.device)
-        return state
-
-    def _allocate(self, fresh: dict[str, Tensor], *leading: int) -> dict[str, Tensor]:
-        return {name: torch.zeros(*leading, *value.shape, device=self.device) for name, value in fresh.items()}
+        return Charging.prepare(config, self.recipe, epsilon)
 
     def _reset_run(self, row: int) -> None:
-        """Initial models, state and knob defaults of a run whose books are open."""
-        initial = self.model.initial(self.settings[row].seed, self.device)
-        self.server[row] = initial
-        self.last_release[row] = 0
-        for name, value in self._initial_run_state(initial).items():
-            self.run_state[name][row] = value
-        for name, value in self._initial_client_state(initial).items():
-            self.clients[name][row] = value
+        """Set initial models, state and knob defaults of a run whose books are open."""
+        self.state.restart(row, self.recipe, self.model, self.model.initial(self.settings[row].seed, self.device))
         self._defaults[row] = {knob.name: knob.default for knob in self.recipe.knobs}
         self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
 
@@ -218,19 +151,9 @@ class Federation:
         return noise
 
     @property
-    def tested_server(self) -> Tensor:
-        """What is tested as the server's models `[runs, size]`: their running averages."""
-        return self.run_state.get("average", self.server)
-
-    @property
     def done(self) -> BoolArray:
         """Runs that have done all their rounds `[runs]`."""
         return np.asarray(self.rounds >= self.config.rounds)
-
-    @property
-    def seeds(self) -> list[int]:
-        """The runs' seeds."""
-        return [one.seed for one in self.settings]
 
     # ---------------------------------------------------------------- one round
 
@@ -257,141 +180,36 @@ class Federation:
         )
         ran = wanted & ~refused
         try:
-            figures = Round(self, plan, noise, ran).run()
+            charged = Charged(ran, noise, self.charging.client_shares())
+            self.state, figures = play_round(self, self.state, self.knob_values(plan), charged)
         finally:
             self.rounds[ran] += 1  # what is charged is spent, also where an error or an interruption lost the round
         if evaluate:
-            figures |= self._evaluate()
+            figures |= self.test(self.state)
+        figures = self.charging.figures() | figures
         return RoundReport(self._in_units(_to_host(figures, ran)), ran, refused)
-
-    @property
-    def update_scales(self) -> FloatArray:
-        """Norms as controllers set and see them, over the model's own `[runs]`."""
-        usual = self.config.update_scale
-        return np.array([usual if one.update_scale is None else one.update_scale for one in self.settings])
 
     def _in_units(self, figures: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Figures `[runs]` with norms in the controllers' units."""
         scales = self.update_scales
         return {name: value * scales if find_figure(name).is_norm else value for name, value in figures.items()}
 
-    def draw_cohort(self, ran: BoolArray, out: BoolArray | None = None) -> Cohort:
-        """The clients of the next round of the runs that take part `[runs]`, but for those out `[runs, clients]`."""
-        return draw_cohort(self.config, self.seeds, self.rounds, ran, self.device, out)
-
     def knob_values(self, plan: RoundPlan) -> dict[str, Tensor]:
-        """Values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`)."""
+        """Gather the values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`)."""
         values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in (self._defaults[0] or {})}
         values.pop("layer_weights", None)  # the method's own, unless the plan has them
         clip_norm = plan.clip_norm / self.update_scales
         values |= {"clip_norm": clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
         return {name: self._tensor(value) for name, value in values.items()}
 
-    def public_mask(self, knobs: Mapping[str, Tensor], server: Tensor | None = None) -> Tensor | None:
-        """The mask that everybody knows in this round `[runs, size]`, if the method has one.
-
-        Args:
-            knobs: values of the knobs `[runs]`.
-            server: models that it follows from `[runs, size]`; None takes the server's present ones.
-        """
-        part, model = self.recipe.sparsification, self.model
-        if not part.is_public:
-            return None
-        draws = None
-        if part.draws_mask:
-            draws = torch.zeros(self.runs, model.size, device=self.device)
-            for row in range(self.runs):
-                generator = torch_generator(self.seeds[row], "mask", int(self.rounds[row]), self.device)
-                draws[row].uniform_(generator=generator)
-        return part.public_mask(model, self.server if server is None else server, knobs["sparsity"], draws)
-
-    def fisher(self, models: Tensor, run: Tensor, client: Tensor, samples: int = 0) -> Tensor:
-        """Fisher information of models `[rows, size]` on training samples of the clients at (run, client).
-
-        Args:
-            models: one per client.
-            run: rows of the batch whose samples are taken.
-            client: clients in those rows.
-            samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
-        """
-        tables, limit = self.tables, self.executor.memory_limit(self.device)
-        index, counts = of_clients(tables.train, run, client), tables.train_count[run, client]
-        if not len(index):
-            return torch.zeros_like(models)
-        if 0 < samples < index.shape[1]:
-            taken = counts.clamp_max(samples)
-            spaced = torch.arange(samples, device=self.device) * counts.unsqueeze(-1) // taken.unsqueeze(-1)
-            index, counts = index.gather(1, spaced.clamp_max(index.shape[1] - 1)), taken
-        return fisher_information(self.model, models, index, counts, self.images, limit)
-
-    def local_work(
-        self,
-        phases: tuple[Phase, ...],
-        stream: str,
-        run: Tensor,
-        client: Tensor,
-        vector: Tensor,
-        context: dict[str, Tensor],
-    ) -> LocalWork:
-        """Local training of the clients at (run, client), from their vectors."""
-        config, tables = self.config, self.tables
-        lengths, active = phase_steps(config, phases, tables)
-        batches = draw_batches(tables, self.seeds, stream, self.rounds, lengths, config.batch_size)
-        rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
-        return LocalWork(
-            parameters=vector,
-            phases=phases,
-            batches=tuple(of_clients(phase, run, client) for phase in batches),
-            active=tuple(None if mask is None else of_clients(mask, run, client) for mask in active),
-            context=context,
-            learning_rate=self._tensor(rates)[run],
-            optimizer=config.local_optimizer(),
-            rows_vary=config.sampling == "poisson" and config.sampling_rate < 1,
-            view=self.recipe.view,
-        )
-
-    def common_mask(self, knobs: Mapping[str, Tensor]) -> Tensor:
-        """The coordinates that a run's clients upload, whoever takes part, where that is known `[runs, size]`."""
-        mask = torch.ones(self.runs, self.model.size, device=self.device)
-        if "personal" in self.run_state:
-            mask = mask * (1 - self.run_state["personal"])
-        static = self.recipe.personalization.static_mask(self.model, self.device)
-        mask = mask if static is None else mask * static
-        public = self.public_mask(knobs)
-        return mask if public is None else mask * public
-
     def _effective_factor(self, row: int, same_layers: bool) -> float:
-        """Of a run's next round, the part of the claimed noise multiplier that its real noise certifies.
+        """Compute the part of the claimed noise multiplier that the real noise of a run's next round certifies.
 
         Args:
             row: the run.
-            same_layers: whether the plan gives all clients the same layer weights.
+            same_layers: True if the plan gives all clients the same layer weights.
         """
-        ran = np.zeros(self.runs, dtype=bool)
-        ran[row] = True
-        cohort = self.draw_cohort(ran)
-        samples = self.tables.train_count[cohort.run, cohort.client].to(torch.float32)
-        present = torch.ones(1, len(samples), dtype=torch.bool, device=self.device)
-        one = torch.ones(1, device=self.device)
-        uploaded = by_layer = weights = None
-        if "personal" in self.clients:
-            uploaded = 1 - self.clients["personal"][cohort.run, cohort.client].unsqueeze(0)
-        if "log_odds" in self.clients and not same_layers:
-            by_layer = layer_weights(self.clients["log_odds"][cohort.run, cohort.client]).unsqueeze(0)
-        if self.recipe.aggregation.weights != "uniform":
-            weights = self.recipe.aggregation.client_weights(samples.unsqueeze(0), present)
-        who = Contributors(
-            clip=one,
-            noise_multiplier=one,
-            present=present,
-            participants=one * len(samples),
-            weights=weights,
-            uploaded=uploaded,
-            layer_sizes=self.layer_sizes,
-            layer_weights=by_layer,
-            noise_ratio=None,
-        )
-        return self.releasing.effective_factor(who)
+        return self.releasing.effective_factor(self.contributors(self.state, row, same_layers))
 
     # ---------------------------------------------------------------- looking at it
 
@@ -401,68 +219,13 @@ class Federation:
         Args:
             mode: what clients' models are tested on, one of `EVALUATIONS`; empty takes the configuration's.
         """
-        return dict(_to_host(self._evaluate(mode), np.ones(self.runs, dtype=bool)))
-
-    def _evaluate(self, mode: str = "") -> dict[str, Tensor]:
-        part = self.recipe.personalization
-        own = bool(self.clients) and any(name in self.clients for name in ("local", "own", "added"))
-        server = self.viewed(self.tested_server, torch.arange(self.runs, device=self.device), self.tested_server)
-        models = server
-        if own or part.adaptation_phases:
-            models = self._client_models().view(self.runs, self.config.clients, -1)
-        return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, mode)
-
-    def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
-        """Accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
-        tables = self.tables
-        test = of_clients(tables.test, run, client)
-        accuracy, loss = self._evaluation.holdout(models, test, tables.test_count[run, client])
-        return accuracy, loss / math.log(self.model.classes)
-
-    def _client_models(self) -> Tensor:
-        """The models that every client is tested with `[runs * clients, size]`."""
-        part = self.recipe.personalization
-        run, client = (
-            axis.flatten()
-            for axis in torch.meshgrid(
-                torch.arange(self.runs, device=self.device),
-                torch.arange(self.config.clients, device=self.device),
-                indexing="ij",
-            )
-        )
-        state = {name: of_clients(value, run, client) for name, value in self.clients.items()}
-        vectors = part.tested(self.model, of_runs(self.tested_server, run), state)
-        if part.adaptation_phases:
-            context = self._test_context(run, self.tested_server)
-            work = self.local_work(part.adaptation_phases, "evaluation", run, client, vectors, context)
-            adapted, _ = self.executor.train(work, self.images)
-            finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
-            vectors = torch.where(finite, adapted, vectors)
-        return self.viewed(vectors, run, self.tested_server)
-
-    def _test_context(self, run: Tensor, server: Tensor | None = None) -> dict[str, Tensor]:
-        """The mask that forward passes run under, if the method has a public one, from these server models."""
-        if "sparsity" not in self.run_state:
-            return {}
-        support = self.public_mask({"sparsity": self.run_state["sparsity"]}, server)
-        return {} if support is None else {"support": of_runs(support, run)}
-
-    def viewed(self, vectors: Tensor, run: Tensor, server: Tensor | None = None) -> Tensor:
-        """The model parameters `[rows, size]` of vectors, under the mask of their runs or of these server models."""
-        if self.recipe.sparsification.masks_forward:
-            context = self._test_context(run, server)
-            masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
-            return masked
-        return self.recipe.personalization.parameters(self.model, vectors)
-
-    def _tensor(self, values: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(values, dtype=np.float32)).to(self.device)
+        return dict(_to_host(self.test(self.state, mode), np.ones(self.runs, dtype=bool)))
 
     # ---------------------------------------------------------------- saving and resuming
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue bit for bit: `tensors` by name, and `plain` as values for strict JSON."""
-        return saved_state.save(self)
+        return saved_state.save(self.config, self.settings, self.executor.kind, self.state, self.charging.books)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the object must have been made with the same settings.
@@ -471,7 +234,11 @@ class Federation:
             InputError: the state belongs to other settings, is damaged, or a ledger in it was edited; nothing has
                 changed then.
         """
-        saved_state.load(self, state)
+        saved = saved_state.read(self.config, self.recipe, self.state, state, self._open_books)
+        self.executor.resume_as(saved.executor)
+        self.start(range(self.runs), saved.settings)
+        self.charging.books = saved.books
+        self.state = saved.state
 
 
 def _to_host(figures: dict[str, Any], ran: BoolArray) -> dict[str, FloatArray]:

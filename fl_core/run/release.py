@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from fl_core.models.model import Model
 from fl_core.privacy.mechanism import Clipped, clip_factors, scaled_sum, scaled_uploads
 from fl_core.privacy.noise_model import Contributors
-from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.config import FederationConfig
 
@@ -62,13 +60,13 @@ class Releasing:
         """Settle what does not change from round to round."""
         self._config, self._recipe, self._model = config, recipe, model
         self._noise = config.noise()
-        self._blocks = recipe.mechanism.blocks(model)
-        self._clamp_size = clamp_size(recipe.mechanism.clamp_count, config.cohort)
+        self._clipping = recipe.mechanism.clipping
+        self._blocks = self._clipping.blocks(model)
 
     def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
         """Release the round's updates."""
         recipe, config, weights = self._recipe, self._config, cohorts.weights
-        updates = self._clamped(cohorts)
+        updates = self._clipping.clamp(cohorts.updates, cohorts.clip, config.cohort)
         clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
         exact = scaled_sum(updates, clipped, weights, self._blocks)
         total, uploads = self.noised(updates, clipped, exact, cohorts, draw)
@@ -97,21 +95,10 @@ class Releasing:
 
     # ---------------------------------------------------------------- clip
 
-    def _clamped(self, cohorts: Cohorts) -> Tensor:
-        """The updates `[runs, width, size]`, each coordinate within C/√M where the clip is per coordinate."""
-        if self._recipe.mechanism.clip != "coordinates":
-            return cohorts.updates
-        radius = (cohorts.clip / math.sqrt(self._clamp_size))[:, None, None]
-        return torch.where(torch.isfinite(cohorts.updates), cohorts.updates.clamp(-radius, radius), cohorts.updates)
-
     def _clip_norms(self, cohorts: Cohorts) -> Tensor | None:
         """C of every client and block `[runs, width or 1, blocks]`."""
-        if not self._recipe.private or self._recipe.mechanism.clip == "coordinates":
-            return None
-        norms = cohorts.clip[:, None, None]
-        if cohorts.layer_weights is not None:
-            norms = norms * cohorts.layer_weights.sqrt()
-        if cohorts.clip_ratio is not None:
+        norms = self._clipping.norms(cohorts.clip, cohorts.layer_weights)
+        if norms is not None and cohorts.clip_ratio is not None:
             norms = norms * cohorts.clip_ratio.clamp_max(1.0).unsqueeze(-1)
         return norms
 
@@ -129,7 +116,5 @@ class Releasing:
 
         A clip per coordinate lets updates through that are longer than C.
         """
-        factor = self._noise.effective_factor(who)
-        if self._recipe.mechanism.clip == "coordinates":
-            factor *= math.sqrt(self._clamp_size / self._model.size)
-        return factor
+        share = self._clipping.certified_share(self._model.size, self._config.cohort)
+        return self._noise.effective_factor(who) * share

@@ -1,111 +1,134 @@
-"""What a federation saves, and how it is read back only where it fits."""
+"""Saving of a federation, and reading back only where it fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fl_core.base.errors import InputError, require, require_count
 from fl_core.privacy.ledger import Ledger
+from fl_core.recipes.recipe import Recipe
 from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.state import RunState
 
-if TYPE_CHECKING:
-    from fl_core.run.federation import Federation
-
+FORMAT = 2
+"""Version of what is saved; 1 kept the averaged models among the tensors of the method."""
 _FREE = ("executor", "device", "memory_limit_mib", "data_root")
 """Settings that may differ where a run is continued."""
 
 
-def save(federation: Federation) -> dict[str, Any]:
-    """`tensors` by name, and `plain` as values for strict JSON."""
+@dataclass(frozen=True)
+class Saved:
+    """A federation as it was saved.
+
+    Attributes:
+        settings: of each run.
+        books: of each run.
+        executor: kind of the executor in use.
+        state: the runs' state.
+    """
+
+    settings: list[RunSettings]
+    books: list[Books]
+    executor: str
+    state: RunState
+
+
+def save(
+    config: FederationConfig, settings: Sequence[RunSettings], executor: str, state: RunState, books: Sequence[Books]
+) -> dict[str, Any]:
+    """Copy everything that a federation continues from: `tensors` by name, and `plain` values for strict JSON."""
     return {
-        "tensors": {name: value.detach().clone() for name, value in _tensors(federation).items()},
+        "tensors": {name: value.detach().clone() for name, value in state.tensors().items()},
         "plain": {
-            "config": _plain(federation.config),
-            "settings": [_plain(one) for one in federation.settings],
-            "executor": federation.executor.kind,
-            "rounds": federation.rounds.tolist(),
-            "books": [books.state_dict() for books in federation.charging.books],
+            "format": FORMAT,
+            "config": _plain(config),
+            "settings": [_plain(one) for one in settings],
+            "executor": executor,
+            "rounds": state.rounds.tolist(),
+            "books": [one.state_dict() for one in books],
         },
     }
 
 
-def load(federation: Federation, state: Mapping[str, Any]) -> None:
-    """Put a federation where a state was saved.
+def read(
+    config: FederationConfig,
+    recipe: Recipe,
+    state: RunState,
+    saved: Mapping[str, Any],
+    open_books: Callable[[RunSettings], Books],
+) -> Saved:
+    """Read what `save` returned, once it fits.
+
+    Args:
+        config: settings of the federation that is to go on.
+        recipe: its method.
+        state: its own state, of the shape that is expected.
+        saved: what was saved.
+        open_books: how books of a run are opened.
 
     Raises:
-        InputError: the state belongs to other settings, is damaged, or a ledger in it was edited; nothing has changed
-            then.
+        InputError: the saved state has another format, belongs to other settings, is damaged, or a ledger in it was
+            edited.
     """
     try:
-        settings, books, rounds = _read_plain(federation, state["plain"])
-        tensors = _read_tensors(federation, state["tensors"])
-        federation.executor.resume_as(state["plain"]["executor"])
+        plain = saved["plain"]
+        found = plain.get("format", 1)
+        require(
+            found == FORMAT,
+            f"format of the saved state is {found}, but this version reads {FORMAT} only: start the run again, or go "
+            "on with the version that saved it.",
+        )
+        settings, books, rounds = _read_plain(config, recipe, plain, len(state.rounds), open_books)
+        return Saved(settings, books, plain["executor"], state.with_tensors(saved["tensors"], rounds))
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The saved state is not one that a federation wrote ({error!r}).") from error
-    federation.start(range(federation.runs), settings)
-    federation.charging.books = books
-    federation.rounds = rounds
-    federation.server, federation.last_release = tensors["server"], tensors["last_release"]
-    federation.run_state = {name: tensors[f"run.{name}"] for name in federation.run_state}
-    federation.clients = {name: tensors[f"clients.{name}"] for name in federation.clients}
 
 
-def _tensors(federation: Federation) -> dict[str, Tensor]:
-    tensors = {"server": federation.server, "last_release": federation.last_release}
-    tensors |= {f"run.{name}": value for name, value in federation.run_state.items()}
-    return tensors | {f"clients.{name}": value for name, value in federation.clients.items()}
-
-
-def _read_plain(federation: Federation, plain: Mapping[str, Any]) -> tuple[list[RunSettings], list[Books], np.ndarray]:
-    """Settings, budgets and rounds `[runs]` of a saved state, once they fit this federation and each other."""
-    for field, value in _plain(federation.config).items():
+def _read_plain(
+    config: FederationConfig,
+    recipe: Recipe,
+    plain: Mapping[str, Any],
+    runs: int,
+    open_books: Callable[[RunSettings], Books],
+) -> tuple[list[RunSettings], list[Books], NDArray[np.int64]]:
+    """Read settings, budgets and rounds `[runs]`, once they fit these settings and each other."""
+    for field, value in _plain(config).items():
         if field not in _FREE and plain["config"][field] != value:
             raise InputError(f"{field} of the saved run is {plain['config'][field]}, but here it is {value}.")
     for part in ("settings", "rounds", "books"):
-        found, runs = len(plain[part]), federation.runs
+        found = len(plain[part])
         require(found == runs, f"The saved state holds {found} {part}, but this federation has {runs}.")
     settings = [_read_settings(one) for one in plain["settings"]]
-    books = [federation._prepare(one)[0] for one in settings]
+    books = [open_books(one) for one in settings]
     for own, saved, rounds in zip(books, plain["books"], plain["rounds"], strict=True):
         own.load_state_dict(saved)
         for ledger in (own.ledger, own.budget):
-            _check_round(federation, rounds, ledger)
+            _check_round(config.rounds, recipe.private, rounds, ledger)
     return settings, books, np.array(plain["rounds"], dtype=np.int64)
 
 
-def _check_round(federation: Federation, rounds: int, ledger: Ledger) -> None:
+def _check_round(total: int, private: bool, rounds: int, ledger: Ledger) -> None:
     """Refuse a number of rounds done that is impossible, or another one than the ledger has charged."""
     require_count("rounds of the saved run", rounds, least=0)
-    total = federation.config.rounds
     require(rounds <= total, f"rounds of the saved run is {rounds}, but it has {total} only.")
-    if federation.recipe.private:
+    if private:
         charged = ledger.charges[-1].round + 1 if ledger.charges else 0
         require(rounds == charged, f"rounds of the saved run is {rounds}, but its ledger has charged {charged}.")
 
 
-def _read_tensors(federation: Federation, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of a saved state's tensors on this device, once they have the right shapes."""
-    tensors = {}
-    for name, own in _tensors(federation).items():
-        fits = saved[name].shape == own.shape and saved[name].dtype == own.dtype
-        require(fits, f"{name} of the saved run has shape {tuple(saved[name].shape)}, not {tuple(own.shape)}.")
-        tensors[name] = saved[name].to(federation.device).clone()
-    return tensors
-
-
 def _plain(settings: FederationConfig | RunSettings) -> dict[str, Any]:
-    """Fields as values for strict JSON, which has no infinity; an epsilon of 8 and of 8.0 read the same."""
+    """List fields as values for strict JSON, which has no infinity; an epsilon of 8 and of 8.0 read the same."""
     epsilon = settings.epsilon
     return asdict(settings) | {"epsilon": None if epsilon is None else str(float(epsilon))}
 
 
 def _read_settings(plain: Mapping[str, Any]) -> RunSettings:
-    """The inverse of `_plain` for a run's settings."""
+    """Invert `_plain` for a run's settings."""
     epsilon = plain["epsilon"]
     return RunSettings(**{**plain, "epsilon": None if epsilon is None else float(epsilon)})

@@ -16,7 +16,7 @@ from scipy import stats
 from envs import make_core
 from fl_core.base.errors import InputError
 from fl_core.privacy.telemetry import TELEMETRY, Witness, parse_telemetry
-from fl_core.recipes.mechanism import layer_norms
+from fl_core.recipes.clipping import layer_norms
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan

@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 from fl_core.base.errors import InputError
 from fl_core.models.model import build_model
 from fl_core.recipes.aggregation import Aggregation
-from fl_core.recipes.mechanism import Mechanism, layer_norms, layer_weights, moved_log_odds
+from fl_core.recipes.clipping import layer_norms, layer_weights, moved_log_odds
+from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import FisherMask, GrowingMask

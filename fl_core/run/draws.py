@@ -1,0 +1,46 @@
+"""Standard normal draws of a round's privacy noise, the one place where it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fl_core.base.arrays import BoolArray
+from fl_core.base.streams import torch_generator
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Noise streams of one round of a batch; a run's draws depend on nothing but its seed, round and stream.
+
+    Attributes:
+        seeds: seeds of the runs.
+        rounds: rounds done by each `[runs]`.
+        device: where the draws are needed.
+    """
+
+    seeds: Sequence[int]
+    rounds: NDArray[np.int64]
+    device: torch.device
+
+    def normal(self, stream: str, rows: BoolArray, shape: tuple[int, ...]) -> Tensor:
+        """Draw `[runs, *shape]` for the rows `[runs]` that are True; 0 for the others."""
+        noise = torch.zeros(len(self.seeds), *shape, device=self.device)
+        for row in np.flatnonzero(rows):
+            self._fill(noise[row], int(row), stream)
+        return noise
+
+    def uploads(self, stream: str, rows: BoolArray, counts: NDArray[np.int64], width: int, size: int) -> Tensor:
+        """Draw for each upload `[runs, width, size]`, of the first `counts` `[runs]` places of each True row."""
+        noise = torch.zeros(len(self.seeds), width, size, device=self.device)
+        for row in np.flatnonzero(rows):  # a run's draws must not depend on the width of its batch
+            self._fill(noise[row, : int(counts[row])], int(row), stream)
+        return noise
+
+    def _fill(self, noise: Tensor, row: int, stream: str) -> None:
+        noise.normal_(generator=torch_generator(self.seeds[row], stream, int(self.rounds[row]), self.device))

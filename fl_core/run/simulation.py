@@ -1,0 +1,279 @@
+"""Simulation of a batch's clients: their data, models and local training, without privacy budgets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import vmap
+
+from fl_core.base.arrays import BoolArray, FloatArray
+from fl_core.base.errors import InputError
+from fl_core.base.streams import torch_generator
+from fl_core.data.clients import ClientIndex, client_index
+from fl_core.data.datasets import load_dataset
+from fl_core.models.model import build_model
+from fl_core.privacy.noise_model import Contributors
+from fl_core.recipes.objective import Phase
+from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.evaluation import Evaluation
+from fl_core.run.local_data import ClientTables, draw_batches, phase_steps
+from fl_core.run.release import Releasing
+from fl_core.run.state import RunState
+from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.information import fisher_information
+from fl_core.training.memory import keep_freed_memory
+
+
+class Simulation:
+    """What the rounds of a batch of runs are computed with, whatever state they start from.
+
+    Attributes:
+        config: settings that the runs share.
+        settings: settings that each run has to itself.
+        recipe: the method, in its mode and as edited.
+        noise: the noise of the released sums.
+        layer_sizes: coordinates of each block of the update that is clipped by itself.
+        executor: local training.
+        tables: the clients' index tables.
+        images: the training images.
+        releasing: clip, noise and aggregation.
+    """
+
+    def __init__(self, config: FederationConfig, runs: int):
+        """Load the data and build the model; run r has seed r.
+
+        Raises:
+            InputError: the dataset is missing, or a setting does not fit it.
+        """
+        self.config = config
+        self.recipe = config.recipe()
+        self.device = config.resolve_device()
+        keep_freed_memory()
+        self._dataset = load_dataset(config.dataset, config.data_root or None, self.device, config.population)
+        self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
+        self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
+        self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
+        self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
+        self.noise = config.noise()
+        self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
+        self.releasing = Releasing(config, self.recipe, self.model)
+        self.recipe.sparsification.check(self.model)
+        self.runs = runs
+        self.settings = [RunSettings(seed=row) for row in range(runs)]
+        self._indices = [self._client_index(one) for one in self.settings]
+        self.tables = ClientTables(self._indices, self.device)
+
+    def _client_index(self, settings: RunSettings) -> ClientIndex:
+        """Who holds what in a run."""
+        config = self.config
+        partition = config.partition if settings.partition is None else settings.partition
+        labels, groups = self._dataset.train_labels, self._dataset.train_groups
+        try:
+            return client_index(labels, config.clients, partition, settings.seed, groups, config.test_fraction)
+        except InputError as error:
+            if config.population == "all":
+                raise
+            sentence = str(error).rstrip(".")
+            raise InputError(f"{sentence} (population {config.population} is half of the dataset).") from error
+
+    def _hold(self, rows: Sequence[int], settings: Sequence[RunSettings], indices: Sequence[ClientIndex]) -> None:
+        """Give rows of the batch other settings and their clients other data."""
+        for row, one, index in zip(rows, settings, indices, strict=True):
+            self.settings[row], self._indices[row] = one, index
+        self.tables = ClientTables(self._indices, self.device)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The runs' seeds."""
+        return [one.seed for one in self.settings]
+
+    @property
+    def update_scales(self) -> FloatArray:
+        """Norms as controllers set and see them, over the model's own `[runs]`."""
+        usual = self.config.update_scale
+        return np.array([usual if one.update_scale is None else one.update_scale for one in self.settings])
+
+    # ---------------------------------------------------------------- cohorts and masks
+
+    def draw_cohort(self, rounds: NDArray[np.int64], ran: BoolArray, out: BoolArray | None = None) -> Cohort:
+        """Draw the clients of a round.
+
+        Args:
+            rounds: rounds done by each run `[runs]`.
+            ran: runs that take part `[runs]`.
+            out: clients that stay away where they are drawn `[runs, clients]`.
+        """
+        return draw_cohort(self.config, self.seeds, rounds, ran, self.device, out)
+
+    def contributors(self, state: RunState, row: int, same_layers: bool) -> Contributors:
+        """Gather what is known of the clients of a run's next round before they train, in units of C and σ.
+
+        Args:
+            state: what the round starts from.
+            row: the run.
+            same_layers: True if the plan gives all clients the same layer weights.
+        """
+        ran = np.zeros(self.runs, dtype=bool)
+        ran[row] = True
+        cohort = self.draw_cohort(state.rounds, ran)
+        place = (cohort.run, cohort.client)
+        uploaded = self.recipe.personalization.shared(state.clients, place)
+        weights = None if same_layers else self.recipe.mechanism.clipping.client_weights(state.clients, place)
+        present = torch.ones(1, len(cohort.run), dtype=torch.bool, device=self.device)
+        samples = self.tables.train_count[place].to(torch.float32).unsqueeze(0)
+        one = torch.ones(1, device=self.device)
+        return Contributors(
+            clip=one,
+            noise_multiplier=one,
+            present=present,
+            participants=one * len(cohort.run),
+            weights=self.recipe.aggregation.factors(samples, present),
+            uploaded=None if uploaded is None else uploaded.unsqueeze(0),
+            layer_sizes=self.layer_sizes,
+            layer_weights=None if weights is None else weights.unsqueeze(0),
+            noise_ratio=None,
+        )
+
+    def public_mask(self, state: RunState, sparsity: Tensor, server: Tensor | None = None) -> Tensor | None:
+        """Make the mask that everybody knows in this round `[runs, size]`; None if the method has none.
+
+        Args:
+            state: what the round starts from.
+            sparsity: share of the coordinates that is kept `[runs]`.
+            server: models that the mask follows from `[runs, size]`; None takes the server's present ones.
+        """
+        part, model = self.recipe.sparsification, self.model
+        if not part.is_public:
+            return None
+        draws = None
+        if part.draws_mask:
+            draws = torch.zeros(self.runs, model.size, device=self.device)
+            for row in range(self.runs):
+                generator = torch_generator(self.seeds[row], "mask", int(state.rounds[row]), self.device)
+                draws[row].uniform_(generator=generator)
+        return part.public_mask(model, state.server if server is None else server, sparsity, draws)
+
+    def common_mask(self, state: RunState, knobs: Mapping[str, Tensor]) -> Tensor:
+        """Make the mask of the coordinates that a run's clients upload, whoever takes part `[runs, size]`."""
+        mask = torch.ones(self.runs, self.model.size, device=self.device)
+        masks = [
+            self.recipe.personalization.shared(state.runs),
+            self.recipe.personalization.static_mask(self.model, self.device),
+            self.public_mask(state, knobs["sparsity"]) if self.recipe.sparsification.is_public else None,
+        ]
+        for one in masks:
+            mask = mask if one is None else mask * one
+        return mask
+
+    # ---------------------------------------------------------------- clients at work
+
+    def fisher(self, models: Tensor, run: Tensor, client: Tensor, samples: int = 0) -> Tensor:
+        """Measure the Fisher information of models `[rows, size]` on training samples of the clients at (run, client).
+
+        Args:
+            models: one per client.
+            run: rows of the batch whose samples are taken.
+            client: clients in those rows.
+            samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
+        """
+        tables, limit = self.tables, self.executor.memory_limit(self.device)
+        index, counts = of_clients(tables.train, run, client), tables.train_count[run, client]
+        if not len(index):
+            return torch.zeros_like(models)
+        if 0 < samples < index.shape[1]:
+            taken = counts.clamp_max(samples)
+            spaced = torch.arange(samples, device=self.device) * counts.unsqueeze(-1) // taken.unsqueeze(-1)
+            index, counts = index.gather(1, spaced.clamp_max(index.shape[1] - 1)), taken
+        return fisher_information(self.model, models, index, counts, self.images, limit)
+
+    def local_work(
+        self,
+        phases: tuple[Phase, ...],
+        stream: str,
+        rounds: NDArray[np.int64],
+        run: Tensor,
+        client: Tensor,
+        vector: Tensor,
+        context: dict[str, Tensor],
+    ) -> LocalWork:
+        """Describe the local training of the clients at (run, client), from their vectors."""
+        config, tables = self.config, self.tables
+        lengths, active = phase_steps(config, phases, tables)
+        batches = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size)
+        rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
+        return LocalWork(
+            parameters=vector,
+            phases=phases,
+            batches=tuple(of_clients(phase, run, client) for phase in batches),
+            active=tuple(None if mask is None else of_clients(mask, run, client) for mask in active),
+            context=context,
+            learning_rate=self._tensor(rates)[run],
+            optimizer=config.local_optimizer(),
+            rows_vary=config.sampling == "poisson" and config.sampling_rate < 1,
+            view=self.recipe.view,
+        )
+
+    def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
+        """Measure accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
+        tables = self.tables
+        test = of_clients(tables.test, run, client)
+        accuracy, loss = self._evaluation.holdout(models, test, tables.test_count[run, client])
+        return accuracy, loss / math.log(self.model.classes)
+
+    # ---------------------------------------------------------------- tests
+
+    def test(self, state: RunState, mode: str = "") -> dict[str, Tensor]:
+        """Measure accuracy and loss by figure name `[runs]`; `mode` as in `Federation.evaluate`."""
+        part = self.recipe.personalization
+        server = self.viewed(state, state.average, torch.arange(self.runs, device=self.device), state.average)
+        models = server
+        if part.keeps_parameters or part.adaptation_phases:
+            models = self._client_models(state).view(self.runs, self.config.clients, -1)
+        return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, mode)
+
+    def _client_models(self, state: RunState) -> Tensor:
+        """Compose the models that every client is tested with `[runs * clients, size]`."""
+        part = self.recipe.personalization
+        run, client = (
+            axis.flatten()
+            for axis in torch.meshgrid(
+                torch.arange(self.runs, device=self.device),
+                torch.arange(self.config.clients, device=self.device),
+                indexing="ij",
+            )
+        )
+        own = {name: of_clients(value, run, client) for name, value in state.clients.items()}
+        vectors = part.tested(self.model, of_runs(state.average, run), own)
+        if part.adaptation_phases:
+            context = self._test_context(state, run, state.average)
+            phases = part.adaptation_phases
+            work = self.local_work(phases, "evaluation", state.rounds, run, client, vectors, context)
+            adapted, _ = self.executor.train(work, self.images)
+            finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
+            vectors = torch.where(finite, adapted, vectors)
+        return self.viewed(state, vectors, run, state.average)
+
+    def _test_context(self, state: RunState, run: Tensor, server: Tensor | None) -> dict[str, Tensor]:
+        """Make the mask that forward passes run under, if the method has a public one, from these server models."""
+        if "sparsity" not in state.runs:
+            return {}
+        support = self.public_mask(state, state.runs["sparsity"], server)
+        return {} if support is None else {"support": of_runs(support, run)}
+
+    def viewed(self, state: RunState, vectors: Tensor, run: Tensor, server: Tensor | None = None) -> Tensor:
+        """Map vectors to model parameters `[rows, size]`, under the mask of their runs or of these server models."""
+        if self.recipe.sparsification.masks_forward:
+            context = self._test_context(state, run, server)
+            masked: Tensor = vmap(lambda one, own: self.recipe.view(self.model, one, own)[0])(vectors, context)
+            return masked
+        return self.recipe.personalization.parameters(self.model, vectors)
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.as_tensor(np.asarray(values, dtype=np.float32)).to(self.device)
