@@ -77,10 +77,7 @@ def test_imports_go_down_the_floors(imports: list[Import], package: str) -> None
     _none(breaches(imports, package))
 
 
-ROUND_AND_FEDERATION = pytest.mark.xfail(strict=True, reason="round and saved_state know the federation they belong to")
-
-
-@pytest.mark.parametrize("package", [pytest.param("fl_core", marks=ROUND_AND_FEDERATION), *PACKAGES[1:]])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_modules_import_each_other_in_a_circle(imports: list[Import], package: str) -> None:
     _none(f"{' -> '.join([*group, group[0]])} reach one another." for group in circles(arrows(imports, package)))
 
@@ -95,7 +92,6 @@ def test_policies_take_only_names_from_envs(imports: list[Import]) -> None:
     )
 
 
-@ROUND_AND_FEDERATION
 def test_no_import_is_hidden_behind_type_checking(imports: list[Import]) -> None:
     _none(
         f"{_place(found)} imports {found.target} behind TYPE_CHECKING: import it plainly, or move what is shared down."

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-import fl_core.run.federation
-import fl_core.run.round
+import fl_core.run.simulation
 from envs import DPilotEnv
-from fl_core.run.round import Round
+from fl_core.run.draws import Draws
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 
@@ -21,8 +20,8 @@ from tests.envs.conftest import PLAIN, make_env, play, random_actions
 def recorded_draws() -> Iterator[dict[str, list[Any]]]:
     """Cohorts, minibatches and noise that a federation draws, in order."""
     draws: dict[str, list[Any]] = {"cohort": [], "batches": [], "noise": []}
-    draw_cohort, draw_batches = fl_core.run.federation.draw_cohort, fl_core.run.federation.draw_batches
-    draw_noise = Round._draw
+    draw_cohort, draw_batches = fl_core.run.simulation.draw_cohort, fl_core.run.simulation.draw_batches
+    draw_noise = Draws.normal
 
     def cohort(*args: Any, **kwargs: Any) -> Any:
         drawn = draw_cohort(*args, **kwargs)
@@ -35,15 +34,15 @@ def recorded_draws() -> Iterator[dict[str, list[Any]]]:
         draws["batches"].append(torch.cat([phase.flatten() for phase in phases]))
         return drawn
 
-    def noise(self: Round, *args: Any, **kwargs: Any) -> Any:
+    def noise(self: Draws, *args: Any, **kwargs: Any) -> Any:
         drawn = draw_noise(self, *args, **kwargs)
         draws["noise"].append(drawn.clone())
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fl_core.run.federation, "draw_cohort", cohort)
-        patch.setattr(fl_core.run.federation, "draw_batches", batches)
-        patch.setattr(Round, "_draw", noise)
+        patch.setattr(fl_core.run.simulation, "draw_cohort", cohort)
+        patch.setattr(fl_core.run.simulation, "draw_batches", batches)
+        patch.setattr(Draws, "normal", noise)
         yield draws
 
 

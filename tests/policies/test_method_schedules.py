@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,12 +126,12 @@ def test_the_tested_model_is_the_mean_of_the_last_models() -> None:
         core.step(action)
         models.append(core.federation.server.clone())
     mean = torch.stack(models[-3:]).mean(0)
-    torch.testing.assert_close(core.federation.tested_server, mean, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(core.federation.state.average, mean, rtol=1e-4, atol=1e-6)
     plain = make_core(2, **SMALL, knobs="clip_norm")
     play(plain, make_controller("fixed:0.7", plain))
     torch.testing.assert_close(plain.federation.server, models[-1], rtol=1e-5, atol=1e-6)  # training is the same
-    assert torch.equal(plain.federation.tested_server, plain.federation.server)
-    plain.federation.server = plain.federation.run_state["average"] = mean
+    assert torch.equal(plain.federation.state.average, plain.federation.server)
+    plain.federation.state = replace(plain.federation.state, server=mean, average=mean)
     expected = plain.federation.evaluate()
     for name, value in core.federation.evaluate().items():
         np.testing.assert_allclose(value, expected[name], atol=1e-4)
@@ -140,7 +141,7 @@ def test_an_average_goes_into_the_models_of_personal_heads() -> None:
     core = make_core(1, **SMALL, method="fedper", knobs="average_weight")
     play(core, make_controller("constant:average_weight=0.3", core))
     averaged = core.federation.evaluate()
-    core.federation.run_state["average"] = core.federation.server
+    core.federation.state = replace(core.federation.state, average=core.federation.server)
     assert averaged["personal_loss"] != core.federation.evaluate()["personal_loss"]
 
 

@@ -13,6 +13,7 @@ import torch
 
 import fl_core.privacy.noise_model
 import fl_core.run.cohort
+import fl_core.run.draws
 import fl_core.run.release
 from fl_core.audit.audit import ATTACKS, Audit, audit
 from fl_core.audit.canaries import attack_canaries, canary_findings
@@ -81,10 +82,10 @@ def weights_after_clip(patch: pytest.MonkeyPatch) -> None:
 def same_noise(patch: pytest.MonkeyPatch) -> None:
     """The first round's noise in every round."""
 
-    def generator(self: Round, row: int, stream: str) -> torch.Generator:
-        return torch_generator(self.federation.seeds[row], stream, 0, self.device)
+    def generator(seed: int, stream: str, round_index: int, device: torch.device) -> torch.Generator:
+        return torch_generator(seed, stream, 0, device)
 
-    patch.setattr(Round, "_generator", generator)
+    patch.setattr(fl_core.run.draws, "torch_generator", generator)
 
 
 def survivors(patch: pytest.MonkeyPatch) -> None:

@@ -194,16 +194,16 @@ def test_three_layers_move_in_log_odds_and_are_scaled_to_one():
 
 
 def test_a_layers_weight_rises_only_where_its_norm_grew():
-    mechanism = Mechanism(clip="layers", log_odds_step=0.5)
+    clipping = Mechanism(clip="layers", log_odds_step=0.5).clipping
     sizes = np.array([span.stop - span.start for span in CNN.layers], dtype=np.float64)
-    fresh = mechanism.initial_state(CNN, draw(1))
+    fresh = clipping.initial_run_state(CNN, draw(1))
     shares = sizes / sizes.sum()
     assert fresh["log_odds"].tolist() == pytest.approx(np.log(shares / (1 - shares)).tolist(), rel=1e-5)
     assert fresh["layer_norms"].tolist() == [0] * len(CNN.layers)
     state, norms, odds = {name: value[None] for name, value in fresh.items()}, [0.0] * 4, fresh["log_odds"].tolist()
     for seed in (1, 2, 3):
         update = draw(1, CNN.size, seed=seed) * torch.rand(CNN.size, generator=torch.Generator().manual_seed(seed))
-        state = mechanism.next_state(CNN, state, update)
+        state = clipping.next_run_state(CNN, state, update)
         for index, span in enumerate(CNN.layers):
             norm = float(update[0, span.slice].double().norm())
             odds[index] += 0.5 if norm > norms[index] else -0.5
@@ -211,7 +211,7 @@ def test_a_layers_weight_rises_only_where_its_norm_grew():
         assert state["log_odds"][0].tolist() == pytest.approx(odds, rel=1e-5)
         assert state["layer_norms"][0].tolist() == pytest.approx(norms, rel=1e-5)
     assert layer_norms(CNN, update)[0].tolist() == pytest.approx(norms, rel=1e-5)
-    equal = mechanism.next_state(CNN, state, update)  # not larger: down
+    equal = clipping.next_run_state(CNN, state, update)  # not larger: down
     assert torch.allclose(equal["log_odds"], state["log_odds"] - 0.5)
 
 
@@ -224,7 +224,12 @@ def test_layer_weights_sum_to_one_however_far_the_log_odds_went(odds):
 
 
 def test_only_layer_clips_have_layer_weights():
-    assert Mechanism().initial_state(CNN, draw(1)) == {}
+    for kind in ("none", "global", "coordinates"):
+        assert Mechanism(clip=kind).clipping.initial_run_state(CNN, draw(1)) == {}
+        assert Mechanism(clip=kind).clipping.initial_client_state(CNN, draw(1)) == {}
+    exact = Mechanism(clip="layers", trend_from="exact").clipping
+    assert exact.initial_run_state(CNN, draw(1)) == {}
+    assert set(exact.initial_client_state(CNN, draw(1))) == {"log_odds", "layer_norms"}
 
 
 # ---------------------------------------------------------------- budget schedules

@@ -301,7 +301,7 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
 def test_no_draw_is_used_twice(method, streams, monkeypatch):
     """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
     asked = []
-    for module in ("fl_core.run.federation", "fl_core.run.round", "fl_core.run.local_data"):
+    for module in ("fl_core.run.simulation", "fl_core.run.draws", "fl_core.run.local_data"):
 
         def recorded(seed, stream, round_index=0, device="cpu"):
             asked.append((seed, stream, round_index))

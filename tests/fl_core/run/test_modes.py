@@ -359,8 +359,8 @@ def test_a_row_of_a_batch_equals_the_run_alone(method, guarantee):
             torch.testing.assert_close(batch.server[row], single.server[0], atol=1e-5, rtol=1e-4)
             for name, value in batch.clients.items():
                 torch.testing.assert_close(value[row], single.clients[name][0], atol=1e-5, rtol=1e-4)
-            for name, value in batch.run_state.items():
-                torch.testing.assert_close(value[row], single.run_state[name][0], atol=1e-5, rtol=1e-4)
+            for name, value in batch.state.runs.items():
+                torch.testing.assert_close(value[row], single.state.runs[name][0], atol=1e-5, rtol=1e-4)
             assert batch.ledgers[row].state_dict() == single.ledgers[0].state_dict()
 
 

@@ -49,7 +49,7 @@ def neighbours(clients: int) -> list[list[int]]:
 
 def share_state(federation: Federation) -> None:
     """Give all runs the first one's state, as after releases that came out alike."""
-    for tensors in ({"server": federation.server}, federation.run_state, federation.clients):
+    for tensors in ({"server": federation.server}, federation.state.runs, federation.clients):
         for value in tensors.values():
             value.copy_(value[:1].expand_as(value).clone())
 
@@ -64,7 +64,7 @@ def sums_of_neighbours(made: FederationConfig, monkeypatch, clip: float) -> tupl
     StubUpdates(federation, [everyone, cohorts], scale=1.0)
     federation.run_round(plan(len(cohorts), clip))
     share_state(federation)
-    before = {name: value.clone() for name, value in federation.run_state.items()}
+    before = {name: value.clone() for name, value in federation.state.runs.items()}
     report = federation.run_round(plan(len(cohorts), clip))
     assert report.figures["noise_multiplier"].tolist() == [0.0] * len(cohorts)
     assert report.figures["clipped_share"].tolist() == [1.0] * len(cohorts)
@@ -162,7 +162,7 @@ def normalised_noise(made: FederationConfig, cohorts, monkeypatch, knobs=None) -
         clips = np.random.default_rng(round_index).uniform(0.05, 8, RUNS)
         std = np.ones((RUNS, federation.model.size))
         if federation.recipe.mechanism.clip == "layers":
-            odds = 1 / (1 + np.exp(-federation.run_state["log_odds"].double().numpy()))
+            odds = 1 / (1 + np.exp(-federation.state.runs["log_odds"].double().numpy()))
             for index, layer in enumerate(LAYERS):
                 std[:, layer] = np.sqrt(2 * odds[:, index] / odds.sum(-1))[:, None]
         due = support(federation, round_index)
@@ -182,14 +182,16 @@ def support(federation: Federation, round_index: int) -> np.ndarray:
     recipe = federation.recipe
     if recipe.personalization.kind == "fixed-part" and recipe.personalization.local != "none":
         due[:, LAYERS[0 if recipe.personalization.local == "body" else 1]] = False
-    if "personal" in federation.run_state:
-        due &= federation.run_state["personal"].numpy() == 0
+    if "personal" in federation.state.runs:
+        due &= federation.state.runs["personal"].numpy() == 0
     if recipe.sparsification.kind == "reparameterized":
         weights = federation.server[:, LAYERS[0]].abs().numpy()
         count = round(recipe.sparsification.sparsity * BODY)
         due[:, LAYERS[0]] &= weights >= np.sort(weights, axis=1)[:, [-count]]
     if recipe.sparsification.kind == "random":
-        found = federation.public_mask(federation.knob_values(RoundPlan.constant(RUNS))).numpy()
+        found = federation.public_mask(
+            federation.state, federation.knob_values(RoundPlan.constant(RUNS))["sparsity"]
+        ).numpy()
         assert (found.sum(1) == round(recipe.sparsification.sparsity * due.shape[1])).all()
         assert len(np.unique(found, axis=0)) == RUNS
         due &= found > 0
