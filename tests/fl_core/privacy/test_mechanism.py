@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fl_core.base.errors import InputError
-from fl_core.privacy.mechanism import Clipped, check_placement, clip_factors, noise_std, noised_mean, scaled_sum
+from fl_core.privacy.mechanism import (
+    Clipped,
+    check_placement,
+    clip_factors,
+    noise_std,
+    noised_mean,
+    scaled_sum,
+    scaled_uploads,
+)
 
 
 def clip_and_sum(
@@ -99,3 +107,30 @@ def test_a_noised_mean_is_unbiased_and_carries_the_claimed_noise():
 def test_an_unknown_placement_is_refused():
     with pytest.raises(InputError, match="did you mean central"):
         check_placement("centrl")
+
+
+def lengths_after_clip(updates: torch.Tensor, clip_norm: float) -> torch.Tensor:
+    """Norms of single clipped uploads, taken in float64 by NumPy."""
+    present = torch.ones(updates.shape[:2], dtype=torch.bool)
+    clipped = clip_factors(updates, present, torch.full((1, 1, 1), clip_norm))
+    return torch.from_numpy(np.linalg.norm(scaled_uploads(updates, clipped).double().numpy(), axis=-1))
+
+
+@pytest.mark.parametrize("size", [10, 2410, 1_000_003, 11_173_962])
+@pytest.mark.parametrize("kind", ["equal", "normal"])
+def test_no_update_is_longer_than_the_clip_norm_at_any_size(size: int, kind: str):
+    """Adam's first step makes all coordinates equal, which is where float32 sums of squares are worst."""
+    generator = torch.Generator().manual_seed(3)
+    signs = torch.randint(0, 2, (size,), generator=generator) * 2.0 - 1
+    update = 0.1 * signs if kind == "equal" else torch.randn(size, generator=generator)
+    length = float(lengths_after_clip(update.view(1, 1, -1), 0.25))
+    assert 0.25 * (1 - 2e-6) < length <= 0.25
+
+
+@given(st.integers(1, 400), st.floats(1e-3, 8.0), st.floats(-30, 37), st.integers(0, 2**31))
+def test_no_update_is_longer_than_any_clip_norm_whatever_its_own_length(
+    size: int, clip: float, power: float, seed: int
+):
+    update = torch.randn(1, 1, size, generator=torch.Generator().manual_seed(seed)) * 10.0**power
+    clip = float(torch.tensor(clip))  # C as the rounds have it, in float32
+    assert float(lengths_after_clip(update, clip)) <= clip
