@@ -97,7 +97,8 @@ def piecewise_norms(vectors: Tensor) -> Tensor:
     even = vectors.shape[-1] // _PIECE * _PIECE
     pieces = torch.linalg.vector_norm(vectors[..., :even].unflatten(-1, (-1, _PIECE)), dim=-1).to(torch.float64)
     rest = torch.linalg.vector_norm(vectors[..., even:].to(torch.float64), dim=-1, keepdim=True)
-    return torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(torch.cat([pieces, rest], dim=-1), dim=-1)
+    return norms
 
 
 def scaled_sum(

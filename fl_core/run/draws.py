@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.base.arrays import BoolArray
-from fl_core.base.streams import torch_generator
+from fl_core.base.streams import normal_draws
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Draws:
     device: torch.device
 
     def normal(self, stream: str, rows: BoolArray, shape: tuple[int, ...]) -> Tensor:
-        """Draw `[runs, *shape]` for the rows `[runs]` that are True; 0 for the others."""
-        noise = torch.zeros(len(self.seeds), *shape, device=self.device)
+        """Draw `[runs, *shape]` in float64 for the rows `[runs]` that are True; 0 for the others."""
+        noise = torch.zeros(len(self.seeds), *shape, dtype=torch.float64, device=self.device)
         for row in np.flatnonzero(rows):
-            self._fill(noise[row], int(row), stream)
+            noise[row] = self._of_run(int(row), stream, shape)
         return noise
 
     def uploads(self, stream: str, rows: BoolArray, counts: NDArray[np.int64], width: int, size: int) -> Tensor:
-        """Draw for each upload `[runs, width, size]`, of the first `counts` `[runs]` places of each True row."""
-        noise = torch.zeros(len(self.seeds), width, size, device=self.device)
+        """Draw for each upload `[runs, width, size]`: the first `counts` `[runs]` places of each row that is True."""
+        noise = torch.zeros(len(self.seeds), width, size, dtype=torch.float64, device=self.device)
         for row in np.flatnonzero(rows):  # a run's draws must not depend on the width of its batch
-            self._fill(noise[row, : int(counts[row])], int(row), stream)
+            noise[row, : int(counts[row])] = self._of_run(int(row), stream, (int(counts[row]), size))
         return noise
 
-    def _fill(self, noise: Tensor, row: int, stream: str) -> None:
-        noise.normal_(generator=torch_generator(self.seeds[row], stream, int(self.rounds[row]), self.device))
+    def _of_run(self, row: int, stream: str, shape: tuple[int, ...]) -> Tensor:
+        return normal_draws(shape, self.seeds[row], stream, int(self.rounds[row]), self.device)

@@ -81,8 +81,9 @@ class Releasing:
         if not self._noise.private:
             return exact, None
         if not self._noise.by_upload:
-            return exact + self._noise.of_sum(cohorts).of(draw(False)), None
-        uploads = scaled_uploads(updates, clipped, self._blocks) + self._noise.of_uploads(cohorts).of(draw(True))
+            return (exact + self._noise.of_sum(cohorts).of(draw(False))).to(exact.dtype), None
+        noise = self._noise.of_uploads(cohorts).of(draw(True))
+        uploads = (scaled_uploads(updates, clipped, self._blocks) + noise).to(updates.dtype)
         total = (uploads if cohorts.weights is None else uploads * cohorts.weights.unsqueeze(-1)).sum(1)
         return self._with_empty_cohorts(total, cohorts, draw), uploads
 
@@ -91,7 +92,8 @@ class Releasing:
         empty = cohorts.participants == 0
         if not bool(empty.any()):
             return total
-        return torch.where(empty.unsqueeze(-1), self._noise.of_sum(cohorts).of(draw(False)), total)
+        noise = self._noise.of_sum(cohorts).of(draw(False)).to(total.dtype)
+        return torch.where(empty.unsqueeze(-1), noise, total)
 
     # ---------------------------------------------------------------- clip
 

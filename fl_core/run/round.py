@@ -340,7 +340,7 @@ class Round:
         scores = risk_scores(self._state.clients, cohort.run, cohort.client)
         draws = self._draws.normal("risk", self._charged.ran & (self._charged.noise[RISK] > 0), (1,)).squeeze(-1)
         total = cohort.scatter(scores).sum(-1) + self._unit_noise(RISK) * draws
-        reference = risk_reference(total / self._config.cohort)
+        reference = risk_reference(total / self._config.cohort).to(scores.dtype)
         runs = self._state.runs
         kept = {"risk_reference": self._where_ran(reference, runs["risk_reference"])}
         self._state = replace(self._state, runs=runs | kept)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fl_core.base.streams import numpy_generator, torch_generator
+from fl_core.base.streams import normal_draws, numpy_generator, torch_generator
 from fl_core.data.clients import client_index, minibatch_positions
 from fl_core.data.datasets import load_dataset
 from fl_core.recipes.catalog import find_method
@@ -182,7 +182,7 @@ class PlainRun:
         if method in RELEASING:
             std = clip * sigma * (math.sqrt(max(1, len(cohort))) if config.placement == "local" else 1.0)
             if std > 0:
-                draws = torch.zeros(len(self.server)).normal_(generator=torch_generator(self.seed, "noise", self.round))
+                draws = normal_draws((len(self.server),), self.seed, "noise", self.round)
                 total[uploaded] += std * draws.double().numpy()[uploaded]
             expected = config.sampling_rate * config.clients  # 8 clients at the rates used here: a whole number
             self.server += rate * total / expected

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.base.streams import torch_generator
+from fl_core.base.streams import normal_draws, torch_generator
 from fl_core.data.clients import minibatch_positions
 from fl_core.run.config import FederationConfig
 from tests.fl_core.plain import BODY, HEAD_WORK, PlainRun
@@ -176,7 +176,7 @@ class PlainMethod:
 
     def normals(self, *shape: int) -> Tensor:
         """The round's noise draws."""
-        return torch.empty(*shape).normal_(generator=torch_generator(self.seed, "noise", self.round)).double()
+        return normal_draws(shape, self.seed, "noise", self.round)
 
     def noised_support(self) -> Tensor:
         """1 where the sum carries noise."""
@@ -659,7 +659,7 @@ class AdpPfl(PlainMethod):
         for client in updates:
             self.risk[client] = self.measured(client)
         scores = [math.log10(self.risk[client]) / self.span for client in updates]
-        draw = torch.zeros(1).normal_(generator=torch_generator(self.seed, "risk", self.round)).item()
+        draw = normal_draws((1,), self.seed, "risk", self.round).item()
         mean = (sum(max(-1, min(1, score)) for score in scores) + self.risk_sigma * draw) / self.expected()
         self.reference = 10 ** (self.span * max(-1, min(1, mean)))
         return total / self.divisor()

@@ -24,7 +24,7 @@ from fl_core.audit.noise import attack_noise
 from fl_core.audit.public import attack_public
 from fl_core.audit.sensitivity import attack_sensitivity
 from fl_core.audit.telemetry import attack_telemetry
-from fl_core.base.streams import numpy_generator, torch_generator
+from fl_core.base.streams import normal_draws, numpy_generator
 from fl_core.privacy import accounting
 from fl_core.privacy.ledger import Ledger, Release
 from fl_core.privacy.noise_model import Amount, NoiseModel
@@ -82,10 +82,12 @@ def weights_after_clip(patch: pytest.MonkeyPatch) -> None:
 def same_noise(patch: pytest.MonkeyPatch) -> None:
     """The first round's noise in every round."""
 
-    def generator(seed: int, stream: str, round_index: int, device: torch.device) -> torch.Generator:
-        return torch_generator(seed, stream, 0, device)
+    def first(
+        shape: tuple[int, ...], seed: int, stream: str, _: int, device: torch.device, secret: bytes = b""
+    ) -> torch.Tensor:
+        return normal_draws(shape, seed, stream, 0, device, secret)
 
-    patch.setattr(fl_core.run.draws, "torch_generator", generator)
+    patch.setattr(fl_core.run.draws, "normal_draws", first)
 
 
 def survivors(patch: pytest.MonkeyPatch) -> None:

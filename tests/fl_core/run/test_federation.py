@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from fl_core.base.errors import InputError
-from fl_core.base.streams import stream_seed, torch_generator
+from fl_core.base.streams import normal_draws, stream_seed, torch_generator
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import (
@@ -301,13 +301,18 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
 def test_no_draw_is_used_twice(method, streams, monkeypatch):
     """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
     asked = []
-    for module in ("fl_core.run.simulation", "fl_core.run.draws", "fl_core.run.local_data"):
 
-        def recorded(seed, stream, round_index=0, device="cpu"):
-            asked.append((seed, stream, round_index))
-            return torch_generator(seed, stream, round_index, device)
+    def recorded(seed, stream, round_index=0, device="cpu"):
+        asked.append((seed, stream, round_index))
+        return torch_generator(seed, stream, round_index, device)
 
+    def recorded_noise(shape, *coordinates):
+        asked.append(coordinates[:3])
+        return normal_draws(shape, *coordinates)
+
+    for module in ("fl_core.run.simulation", "fl_core.run.local_data"):
         monkeypatch.setattr(f"{module}.torch_generator", recorded)
+    monkeypatch.setattr("fl_core.run.draws.normal_draws", recorded_noise)
     federation = Federation(config(method, telemetry_share=0.1), runs=2)
     for _ in range(3):
         federation.run_round(plan(2), evaluate=True)

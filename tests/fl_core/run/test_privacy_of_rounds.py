@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from scipy import optimize, stats
 
-from fl_core.base.streams import torch_generator
+from fl_core.base.streams import normal_draws
 from fl_core.privacy import accounting
 from fl_core.privacy.mechanism import Clipped
 from fl_core.privacy.telemetry import TELEMETRY
@@ -236,9 +236,10 @@ def test_an_empty_cohort_releases_pure_noise_and_is_charged(monkeypatch):
     stub = StubTraining(federation)
     report = federation.run_round(plan(clip=2.0), evaluate=True)
     assert stub.rows == 0
-    normal = torch.zeros(2410).normal_(generator=torch_generator(0, "noise", 0))
+    normal = normal_draws((2410,), 0, "noise", 0)
     sigma = report.figures["noise_multiplier"][0]
-    torch.testing.assert_close(release_of(federation)[0, :BODY], 2 * sigma * normal[:BODY], rtol=1e-5, atol=1e-6)
+    expected = (2 * sigma * normal[:BODY]).float()
+    torch.testing.assert_close(release_of(federation)[0, :BODY], expected, rtol=1e-5, atol=1e-6)
     assert torch.equal(federation.clients["local"], clients)
     assert len(federation.ledgers[0].charges) == 1
     assert all(np.isfinite(value).all() for value in report.figures.values())
