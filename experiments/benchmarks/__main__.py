@@ -11,6 +11,7 @@ from rich.table import Table
 from experiments.benchmarks.environments import ROWS, step_times
 from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
+from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
@@ -55,7 +56,20 @@ def main() -> None:
     )
     for rate in (1.0, 0.1):
         print_round_cost(console, rate)
+    _print_mechanism_costs(console)
     _print_method_costs(console)
+
+
+def _print_mechanism_costs(console: Console) -> None:
+    """The cost of clip, sum and noise for models of several sizes."""
+    title = f"Clip, sum and noise of a round of {CLIENTS} clients, milliseconds"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("parameters", "clip", "sum", "noise", "float32 normals"):
+        table.add_column(heading, justify="right")
+    for cost in alone(mechanism_costs):
+        times = (cost.clip, cost.total, cost.noise, cost.single_precision)
+        table.add_row(f"{cost.size:,}", *(f"{value:.3g}" for value in times))
+    console.print(table)
 
 
 def _print_method_costs(console: Console) -> None:
