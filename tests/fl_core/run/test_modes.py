@@ -428,7 +428,7 @@ def test_a_mask_that_marks_nothing_is_training_under_the_shared_constraint(monke
     """FedDPA with a Fisher information that is flat, hence 0 everywhere once it is stretched."""
     made = config("feddpa", clients=5)
     monkeypatch.setattr(
-        "fl_core.run.federation.fisher_information", lambda model, models, *rest: torch.ones_like(models)
+        "fl_core.run.simulation.fisher_information", lambda model, models, *rest: torch.ones_like(models)
     )
     flat = servers(made)
     constrained = servers(config("dp-fedavg", clients=5, set="term=shared-constraint"))
