@@ -158,6 +158,7 @@ def compare(
         uncovered=uncovered_releases(config),
         population=config.population,
         drawn=drawn,
+        adjacency=config.neighbours,
     )
 
 

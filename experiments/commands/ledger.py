@@ -127,10 +127,14 @@ def epsilon_lines(
         return
     else:
         rest = "" if report.certified is not None else "none, for what is uncovered; by the noise alone "
+        how = "chosen adaptively" if ledger.adaptive else "fixed in advance"
+        yield "certified", f"{rest}{report.updates_only:.4g} ({ledger.accountant}), for noise {how}"
         yield (
-            "certified",
-            f"{rest}{report.spent:.4g} of {report.target:g} ({ledger.accountant}), for noise chosen adaptively",
+            "spent",
+            f"{report.spent:.4g} of {report.target:g}, which is no claim where the run was stopped early",
         )
+        yield "odometer", f"{report.odometer:.4g}, for whoever stopped here for whatever reason"
+    yield "holds for", report.basis
     chosen = accountants or (("pld", "rdp") if ledger.sampling_rate < 1 else ())
     if ledger.charges and chosen:
         figures = ", ".join(f"{ledger.epsilon_by(name):.4g} by {name.upper()}" for name in chosen)

@@ -34,6 +34,7 @@ class Number:
         tests: accuracy in percent under every test.
         claimed, certified, updates_only, uploads_view, at_small_delta: ε, as in `PrivacyReport`.
         uncovered: what is given away without noise.
+        basis: what the certified ε rests on; "" in records from before it was written down.
         uplink_bytes: per client and round.
         seconds, seconds_per_round: per run, and per round of it.
     """
@@ -56,6 +57,7 @@ class Number:
     uplink_bytes: float
     seconds: float
     seconds_per_round: float
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping
         uploads_view=_largest(one["uploads_view"] for one in privacy),
         at_small_delta=_largest(one["at_small_delta"] for one in privacy),
         uncovered=tuple(dict.fromkeys(phrase for one in privacy for phrase in one["uncovered"])),
+        basis=" / ".join(dict.fromkeys(one.get("basis", "") for one in privacy)),
         uplink_bytes=float(np.mean([record["uplink_bytes"] for record in records])),
         seconds=float(np.mean([record["seconds"] for record in records])),
         seconds_per_round=float(np.mean([record["seconds_per_round"] for record in records])),

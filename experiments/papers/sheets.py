@@ -122,6 +122,7 @@ def _privacy(result: BlockResult) -> Sheet:
                 if phrases:
                     uncovered[f"{row}, {guarantee}"] = "; ".join(phrases)
     remarks = ["sound: ε spent by the ledger; as-published: claimed / certified (by the noise on the updates alone)"]
+    remarks += [f"certified for {basis}" for basis in dict.fromkeys(one.basis for one in result.numbers if one.basis)]
     remarks += _span("at δ = 1e-5", [one.at_small_delta for one in result.numbers])
     remarks += _span("if the server sees single uploads,", [one.uploads_view for one in result.numbers])
     remarks += [f"{who} does not cover {what}" for who, what in uncovered.items()]

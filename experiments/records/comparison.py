@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from experiments.records.basis import basis_text
 from experiments.records.costs import PriorRounds
 from experiments.records.fields import check_types, items, record_fields, short, written
 from fl_core.base.errors import InputError, require, require_name
@@ -274,6 +275,16 @@ class Comparison:
     """Population of the clients: all, proxy or target."""
     drawn: bool = False
     """True if a generator drew the instances, so that they stand for all that it could have drawn."""
+    adjacency: str = ""
+    """Neighbours that ε is about, one of `ADJACENCIES`; "" in records from before it was a setting."""
+
+    @property
+    def basis(self) -> str:
+        """What ε rests on, in one line."""
+        fixed, seen = self.sampling == "fixed", self.placement == "local"
+        adjacency = self.adjacency or ("zero-out" if fixed or seen else "add-remove")
+        amplified = not fixed and not seen and adjacency != "replace-one"
+        return basis_text(adjacency, self.placement, self.sampling_rate if amplified else 1.0)
 
     def __post_init__(self) -> None:
         where = "The comparison"

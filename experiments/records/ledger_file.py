@@ -21,9 +21,9 @@ from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig
 
-FORMAT = 1
+FORMAT = 2
 FILE = "ledger.json"
-PROGRESS = ("rounds_done", "diverged", "shown")
+PROGRESS = ("rounds_done", "diverged", "shown", "cohorts")
 """Facts that change on a run's way."""
 _LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
 
@@ -48,6 +48,7 @@ class RunFacts:
         tuning: what training and tuning the controller took, in words; "" for none.
         noise_drawn_by: one of `DRAWERS`; "" in records from before this was written down.
         shown: metrics that were written though they are exact figures of the clients.
+        cohorts: sizes of the sampled cohorts that came, where uploads carry shares of the noise; () elsewhere.
     """
 
     task: str
@@ -73,6 +74,7 @@ class RunFacts:
     tuning: str = ""
     noise_drawn_by: str = ""
     shown: tuple[str, ...] = ()
+    cohorts: tuple[float, ...] = ()
 
     @property
     def not_covered(self) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ def facts_of(
         show: which metrics of its rounds are written, one of `SHOWS`.
     """
     federation, config = core.federation, core.federation.config
+    shares = config.noise().drawn_by == "clients" and config.sampling == "poisson" and config.sampling_rate < 1
     classes = {feature.name: feature.signal_class for feature in core.features}
     signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
     knobs = tuple(knob.name for knob in core.knobs)
@@ -152,6 +155,7 @@ def facts_of(
         tuning=tuning,
         noise_drawn_by=config.noise().drawn_by,
         shown=Shown(show).uncovered(core.history[row]),
+        cohorts=tuple(one["participants"] for one in core.history[row]) if shares and show == "all" else (),
     )
 
 
@@ -231,7 +235,7 @@ def read_record(folder: Path) -> RunRecord:
     content = read_sealed(path, FORMAT)
     try:
         facts = dict(content["facts"])
-        for name in ("knobs", "uncovered", "shown"):
+        for name in ("knobs", "uncovered", "shown", "cohorts"):
             facts[name] = tuple(facts[name])
         books = Books(
             Ledger.from_state(content["ledger"]),

@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
+from experiments.records.basis import basis_text
 from experiments.records.ledger_file import RunFacts, RunRecord, record_of, sets_noise
 from experiments.records.shown import not_covered
 from fl_core.base.files import spelled_out
+from fl_core.privacy.curves import gdp_epsilon
+from fl_core.privacy.ledger import NOTHING, Ledger
 from fl_core.privacy.mechanism import PLACEMENTS
 
 SMALL_DELTA = 1e-5
@@ -26,23 +29,30 @@ class PrivacyReport:
         guarantee: `sound` or `as-published`.
         target: ε asked for.
         delta: δ.
-        spent: ε of the rounds done, by the ledger where sound, by the paper's accounting where as published.
+        spent: how far the budget is spent, as the ε of the rounds done had just these been fixed in advance; by the
+            ledger where sound, by the paper's accounting where as published. Not what is certified.
+        odometer: ε of the rounds done that holds whenever and why ever the run stopped; infinite as published.
         accountant: how `spent` was counted.
-        certified: ε that holds for everything the run gave away; None where something is uncovered.
+        certified: ε that holds for everything the run gave away: the target, or less where noise and end were fixed in
+            advance; None where something is uncovered.
         updates_only: ε that the noise on the updates certifies, whatever else is uncovered.
-        uploads_view: for `distributed` noise, ε against a server that sees single uploads; None elsewhere.
+        uploads_view: for `distributed` noise, ε against a server that sees single uploads, of a client that takes part
+            in every round, with the shares of the cohorts that came; None elsewhere.
         at_small_delta: `updates_only` at δ = 1e-5, where the run's δ is above that and promises little; else None.
         uncovered: what the run gives away without noise.
         shown: exact metrics of the clients that are written beside it.
         adaptive: whether the controller chose the noise from what was released.
-        exact: whether figures by other accountants than the filter hold: the noise was fixed in advance, or q = 1.
+        exact: whether figures by any accountant hold: noise and end of the run were fixed in advance.
         validity: the same in words.
+        basis: what ε rests on: unit, adjacency, observer and amplification.
+        uploads_basis: the same of `uploads_view`.
     """
 
     guarantee: str
     target: float
     delta: float
     spent: float
+    odometer: float
     accountant: str
     certified: float | None
     updates_only: float
@@ -53,6 +63,8 @@ class PrivacyReport:
     adaptive: bool
     exact: bool
     validity: str
+    basis: str
+    uploads_basis: str
 
     def as_json(self) -> dict[str, Any]:
         """JSON-able values; what is not finite is spelled out."""
@@ -63,18 +75,22 @@ class PrivacyReport:
         """What `dpilot run` prints."""
         lines = self._epsilons()
         lines.append((NOT_COVERED, "; ".join(not_covered(self.uncovered, self.shown)) or "nothing"))
-        return layout([*lines, ("adaptive", self.validity), *self.views()])
+        return layout([*lines, ("holds for", self.basis), ("adaptive", self.validity), *self.views()])
 
     def _epsilons(self) -> list[tuple[str, str]]:
         """Certified and claimed ε, kept apart."""
         at = f"of {self.target:g} at delta {self.delta:g} ({self.accountant})"
-        if self.guarantee == "sound":
-            return [("epsilon", f"{self.spent:.4g} spent {at}")]
         certified = "none" if self.certified is None else f"{self.certified:.4g}"
+        if self.guarantee == "sound":
+            return [("epsilon", f"{certified} certified, {self.spent:.4g} spent {at}{self._so_far()}")]
         return [
             ("claimed epsilon", f"{self.spent:.4g} {at}"),
             ("certified epsilon", f"{certified} (the noise on the updates alone: {self.updates_only:.4g})"),
         ]
+
+    def _so_far(self) -> str:
+        """The odometer, where it may say less than the target."""
+        return f"; odometer {self.odometer:.4g}" if 0 < self.odometer < self.target else ""
 
     def views(self) -> list[tuple[str, str]]:
         """ε at another δ and against another adversary."""
@@ -82,8 +98,7 @@ class PrivacyReport:
         if self.at_small_delta is not None:
             lines.append((f"at delta {SMALL_DELTA:g}", f"{self.at_small_delta:.4g} by the noise on the updates{kind}"))
         if self.uploads_view is not None:
-            text = f"{self.uploads_view:.4g} against a server that sees them one by one{kind}"
-            lines.append(("single uploads", text))
+            lines.append(("single uploads", f"{self.uploads_view:.4g}{kind}; {self.uploads_basis}"))
         return lines
 
 
@@ -101,14 +116,15 @@ def report_of(record: RunRecord) -> PrivacyReport:
     """What a run's books are worth."""
     facts, ledger, budget = record.facts, record.ledger, record.budget
     charged, published = bool(ledger.charges), facts.guarantee == "as-published"
-    exact = facts.noise_in_advance or ledger.sampling_rate == 1
+    exact = facts.noise_in_advance and _ended_as_planned(record)
     spent = budget.epsilon_spent()
     if facts.exchanges and not facts.private:
         spent = math.inf if facts.rounds_done else 0.0
-    updates = ledger.epsilon_of_noise() if published and facts.private else spent
+    certified = spent if exact or math.isinf(spent) else budget.certified
+    updates = ledger.epsilon_of_noise() if published and facts.private else certified
     uploads = None
     if facts.clients_add_noise and facts.placement != "local" and charged and math.isfinite(updates):
-        uploads = ledger.epsilon_of_noise(1 / math.sqrt(max(1.0, facts.cohort)))
+        uploads = _uploads_epsilon(record)
     small = None
     if charged and ledger.delta > SMALL_DELTA and math.isfinite(updates):
         small = ledger.epsilon_of_noise(delta=SMALL_DELTA)
@@ -117,6 +133,7 @@ def report_of(record: RunRecord) -> PrivacyReport:
         target=budget.epsilon,
         delta=ledger.delta,
         spent=spent,
+        odometer=math.inf if published or not facts.private else budget.odometer(),
         accountant=budget.accountant,
         certified=None if facts.uncovered or (published and not exact) else updates,
         updates_only=updates,
@@ -127,12 +144,36 @@ def report_of(record: RunRecord) -> PrivacyReport:
         adaptive=facts.adaptive,
         exact=exact,
         validity=validity(record),
+        basis=basis_text(ledger.adjacency, facts.placement, ledger.sampling_rate),
+        uploads_basis="" if uploads is None else basis_text(_hidden(ledger), facts.placement, uploads=True),
     )
+
+
+def _ended_as_planned(record: RunRecord) -> bool:
+    """Whether the run did all its rounds or spent its budget, and was not stopped in between."""
+    return record.facts.rounds_done == record.facts.rounds or record.budget.remaining_share < NOTHING
+
+
+def _hidden(ledger: Ledger) -> str:
+    """The adjacency against a server that sees who takes part."""
+    return "zero-out" if ledger.adjacency == "add-remove" else ledger.adjacency
+
+
+def _uploads_epsilon(record: RunRecord) -> float:
+    """ε of a client whose uploads are seen in every round, each with the share of noise σ/√m of its cohort of m."""
+    facts, ledger = record.facts, record.ledger
+    squares = []
+    for charge in ledger.charges:
+        known = charge.round < len(facts.cohorts)
+        cohort = facts.cohorts[charge.round] if known else max(1.0, facts.cohort)
+        mu = ledger.sensitivity / charge.noise_multiplier if charge.noise_multiplier else math.inf
+        squares.append(cohort * mu**2)
+    return gdp_epsilon(math.sqrt(math.fsum(squares)), ledger.delta)
 
 
 # --- Texts that every report shares -------------------------------------------------------------------------------
 
-UNIT = "one client with all its data; neighbours differ by adding or removing a client"
+UNIT = "one client with all its data"
 
 
 def validity(record: RunRecord) -> str:
@@ -146,11 +187,9 @@ def validity(record: RunRecord) -> str:
         answer = "no, the controller chose the noise by the round alone"
     else:
         answer = "no, the noise multipliers were fixed in advance"
-    if record.ledger.sampling_rate == 1:
-        return f"{answer}; at sampling rate 1 the figures hold either way"
-    if facts.noise_in_advance:
-        return f"{answer}: figures by PLD and RDP hold too"
-    return f"{answer}: only the filter's figure holds"
+    if facts.noise_in_advance and _ended_as_planned(record):
+        return f"{answer}: figures by any accountant hold"
+    return f"{answer}: the target holds, and the odometer, but not what was spent"
 
 
 def sampling_text(facts: RunFacts) -> str:

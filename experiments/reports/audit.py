@@ -20,7 +20,8 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
     """List the results of an audit as (name, value) in words."""
     noise = audit.noise
     claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {audit.canaries.rounds} rounds"
-    lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), *privacy.views()]
+    lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), ("ε holds for", privacy.basis)]
+    lines += privacy.views()
     if privacy.uncovered:
         lines.append(("uncovered", "; ".join(privacy.uncovered)))
     lines += [

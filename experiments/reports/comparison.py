@@ -98,7 +98,7 @@ def _setting(comparison: Comparison) -> Table:
         ("Clients", f"{comparison.clients:,}, population {comparison.population}"),
         ("Rounds", f"{comparison.rounds:,}"),
         ("Target", f"{targets_text(comparison)}, δ = {delta_text(comparison.delta)}"),
-        ("Adjacency", "client-level, add or remove one client"),
+        ("ε holds for", comparison.basis),
         ("Accountant", comparison.accountant),
         ("Sampling", f"{comparison.sampling}, rate {comparison.sampling_rate:g}"),
         ("Placement of the noise", comparison.placement),

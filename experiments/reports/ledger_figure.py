@@ -37,7 +37,7 @@ def _epsilons(ax: Axes, record: RunRecord) -> None:
         name = "by the noise on the updates" + ("; more is uncovered" if facts.uncovered else ", certified")
         _line(ax, rounds, ledger.epsilon_of_noise_after_rounds(), COLOURS[0], name)
     else:
-        _line(ax, rounds, ledger.epsilon_after_rounds(), COLOURS[0], f"certified ({ledger.accountant})")
+        _line(ax, rounds, ledger.epsilon_after_rounds(), COLOURS[0], f"spent of the target ({ledger.accountant})")
         if ledger.sampling_rate < 1:
             standing = "valid here" if facts.noise_in_advance else "indicative only"
             name = f"RDP at its best order, {standing}"

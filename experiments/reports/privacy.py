@@ -55,17 +55,17 @@ def _promise(comparison: Comparison) -> list[str]:
         return ["This comparison has no privacy limit (ε is infinite): nothing is promised to any client."]
     trust = TRUST.get(comparison.placement, f"Placement of the noise: {comparison.placement}.")
     unit = (
-        f"{_guarantee(comparison)} protects a whole client, that is all of its data, under add/remove adjacency, "
-        f"counted by its ledger ({comparison.accountant})."
+        f"{_guarantee(comparison)} protects a whole client, that is all of its data, counted by its ledger "
+        f"({comparison.accountant}): {comparison.basis}."
     )
     joint = (
         "A client's personal model never leaves it: joint (billboard) privacy covers the model that this client keeps. "
         f"Shown here, and covered by no ε: {'; '.join(_not_covered(comparison)) or 'nothing'}."
     )
     claim = (
-        "What is promised is ε by the ledger, which holds however the controller chose. ε by PLD (privacy loss "
-        "distributions) is recomputed from the noise that was used, as a check: it must not be larger, and is no "
-        "promise where the noise was chosen during the run."
+        "What is promised is the target ε, however the controller chose and whenever a run stopped; ε by the ledger "
+        "says how far it was spent. ε by PLD (privacy loss distributions) is recomputed from the noise that was used, "
+        "as a check: it must not be larger, and is no promise where noise or end were chosen during the run."
     )
     if comparison.guarantee == "as-published":
         unit = (

@@ -27,7 +27,7 @@ OTHERS: dict[str, Any] = {
     "weight_decay": 0.1, "update_scale": 2.0, "epsilon": math.inf, "delta": 1e-6, "placement": "local",
     "client_epsilon": "2,7.5", "telemetry_share": 0.1, "telemetry": "accuracy", "bit_noise": 100.0,
     "evaluation": "whole", "evaluation_samples": 10, "executor": "sequential", "memory_limit_mib": 9,
-    "device": "cpu", "data_root": "elsewhere",
+    "device": "cpu", "data_root": "elsewhere", "adjacency": "zero-out", "noise_schedule": "adaptive",
 }  # fmt: skip
 """Another value of every field."""
 
@@ -133,7 +133,23 @@ def test_accounted_signals_are_paid_for_as_it_runs_and_not_as_asked() -> None:
     setting = Setting.of(signals="accounted")
     assert setting.federation.telemetry_share == 0
     assert setting.task_as_run.federation.telemetry_share == 0.1
-    assert setting.replace(signals="public").task_as_run is setting.task
+    public = setting.replace(signals="public", noise_schedule="fixed")
+    assert public.task_as_run is public.task
+
+
+def test_noise_is_fixed_in_advance_unless_a_knob_sets_it() -> None:
+    def schedule(**settings: Any) -> str:
+        return Setting.of(**settings).task_as_run.federation.noise_schedule
+
+    assert Setting.of().federation.noise_schedule == "auto"
+    assert schedule() == schedule(knobs="none") == "fixed"
+    assert schedule(knobs="clip_norm,budget_pace") == schedule(noise_schedule="adaptive") == "adaptive"
+    assert schedule(client_epsilon="2,7.5") == schedule(guarantee="as-published") == "adaptive"
+    with pytest.raises(InputError, match="noise_schedule is fixed, but the knob budget_pace sets the noise"):
+        schedule(knobs="budget_pace", noise_schedule="fixed")
+
+
+def test_a_share_that_is_given_stays() -> None:
     assert Setting.of(signals="accounted", telemetry_share=0.3).task_as_run.federation.telemetry_share == 0.3
 
 

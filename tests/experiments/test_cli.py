@@ -28,7 +28,10 @@ def folder(tmp_path, monkeypatch):
         (["run", "--epsilon", "nan"], "epsilon is nan"),
         (["run", "--delta", "1"], "delta is 1.0"),
         (["run", "--delta", "0"], "delta is 0.0"),
-        (["run", "--epsilon", "0.01", "--delta", "1e-12", "--sampling-rate", "0.1"], "needs more than"),
+        (
+            ["run", "--epsilon", "0.01", "--delta", "1e-12", "--sampling-rate", "0.1", "--noise-schedule", "adaptive"],
+            "needs more than",
+        ),
         (["run", "--telemetry-share", "1"], "telemetry_share is 1.0"),
         (["run", "--controller", "budget-exponential:9"], "needs budget_pace"),
         (["run", "--controller", "budget-step:0"], "ratio of controller 'budget-step' is 0"),
@@ -116,7 +119,7 @@ def test_a_generator_of_ones_own_can_be_written_from_its_list(capsys):
 def test_a_run_leaves_its_records(folder, capsys):
     assert main(["run", "--controller", "exponential-decay:2:0.5", "--seed", "3", *SMALL]) == 0
     printed = capsys.readouterr().out
-    assert "epsilon            7.5 spent of 7.5" in printed
+    assert "epsilon            7.5 certified, 7.5 spent of 7.5" in printed
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("digits__exponential-decay-2-0.5__3__")
     config = yaml.safe_load((run / "config.yaml").read_text())

@@ -45,10 +45,40 @@ def test_a_sound_run_certifies_what_it_spent() -> None:
     assert report.certified == report.spent == pytest.approx(5, rel=1e-5)
     assert report.spent == pytest.approx(epsilon_of(math.sqrt(ROUNDS) / sigma, 1e-5), rel=1e-5)
     assert (report.uncovered, report.uploads_view, report.at_small_delta) == ((), None, None)
-    spent, shown, adaptive = report.lines()
+    spent, shown, basis, adaptive = report.lines()
     assert shown.startswith("shown, not covered exact figures of the clients: ")
-    assert spent == "epsilon            5 spent of 5 at delta 1e-05 (GDP filter)"
-    assert adaptive.startswith("adaptive           no, the noise multipliers were fixed in advance; at sampling rate 1")
+    assert spent == "epsilon            5 certified, 5 spent of 5 at delta 1e-05 (GDP filter)"
+    assert basis == (
+        "holds for          unit one client, add-remove (one client more or less); against whoever sees the released "
+        "models, not the server; no amplification"
+    )
+    assert (
+        adaptive == "adaptive           no, the noise multipliers were fixed in advance: figures by any accountant hold"
+    )
+
+
+def test_a_run_that_stopped_early_certifies_its_target_and_reads_its_odometer() -> None:
+    core = make_core(1, clients=CLIENTS, rounds=ROUNDS, local_steps=1, epsilon=5.0)
+    core.reset([0], [RunSettings(seed=0)])
+    for _ in range(ROUNDS // 2):
+        core.step(np.zeros((1, 1)))
+    report = privacy_report(core, 0)
+    assert (report.certified, report.exact) == (5.0, False)
+    assert report.spent < report.odometer < 5
+    assert f"5 certified, {report.spent:.4g} spent of 5" in report.lines()[0]
+    assert f"odometer {report.odometer:.4g}" in report.lines()[0]
+
+
+def test_a_server_that_sees_single_uploads_gets_no_amplification_and_the_shares_of_the_cohorts_that_came() -> None:
+    core = play(epsilon=1.0, placement="distributed", sampling_rate=0.5)
+    report, rounds = privacy_report(core, 0), core.history[0]
+    squares = [one["participants"] / one["noise_multiplier"] ** 2 for one in rounds]
+    assert len({one["participants"] for one in rounds}) > 1
+    assert report.uploads_view == pytest.approx(epsilon_of(math.sqrt(sum(squares)), 1e-5), rel=1e-6)
+    assert report.uploads_view > 3 * report.spent
+    assert "sum and does not know the cohort; amplified by secret sampling at rate 0.5" in report.basis
+    assert "zero-out" in report.uploads_basis
+    assert report.uploads_basis.endswith("who takes part; no amplification")
 
 
 def test_noise_of_the_clients_also_shows_what_single_uploads_tell() -> None:

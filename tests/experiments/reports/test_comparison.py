@@ -150,8 +150,7 @@ def test_the_header_says_what_a_sceptic_asks() -> None:
     for text in (markdown(six(), contents(six())), page(six()).text):
         for words in (
             "(ε, δ) = (8, 1e-5) protects a whole client",
-            "add/remove adjacency",
-            "client-level, add or remove one client",
+            "unit one client, add-remove (one client more or less); against whoever sees the released models",
             "a Gaussian DP filter",
             "full, rate 1",
             "1 min 1 s",
@@ -269,9 +268,9 @@ def test_a_published_method_is_reported_as_a_claim_not_as_a_certificate() -> Non
     assert "covered by no ε: each client's exact risk; exact figures of the clients: global accuracy, personal" in text
     assert "ε claimed, mean" in text
     assert "ε by ledger" not in text
-    assert "What is promised is ε by the ledger" not in text
+    assert "What is promised is the target ε" not in text
     honest = " ".join(markdown(six(), contents(six())).split())
-    assert "What is promised is ε by the ledger" in honest
+    assert "What is promised is the target ε" in honest
     assert "ε by ledger, mean" in honest
 
 

@@ -1,0 +1,29 @@
+"""What an ε rests on, in one line that stands wherever one is printed: unit, neighbours, observer and amplification."""
+
+from __future__ import annotations
+
+from fl_core.privacy.adjacency import ADJACENCIES
+
+OBSERVERS = {
+    "central": "whoever sees the released models, not the server",
+    "distributed": "a server that sees only the sum",
+    "local": "a server that sees each upload",
+}
+"""Placement of the noise -> against whom ε holds."""
+UPLOADS = "a server that sees each upload, and so who takes part"
+
+
+def basis_text(adjacency: str, placement: str, amplified_at: float = 1.0, uploads: bool = False) -> str:
+    """Say what an ε is about, in one line.
+
+    Args:
+        adjacency: one of `ADJACENCIES`.
+        placement: of the noise.
+        amplified_at: Poisson rate whose amplification is counted; 1 for none.
+        uploads: whether the ε is that against a server that sees single uploads.
+    """
+    observer = UPLOADS if uploads else OBSERVERS.get(placement, f"whoever the placement {placement} holds against")
+    if placement == "distributed" and not uploads and amplified_at < 1:
+        observer += " and does not know the cohort"
+    sampled = f"amplified by secret sampling at rate {amplified_at:g}" if amplified_at < 1 else "no amplification"
+    return f"unit one client, {adjacency} ({ADJACENCIES[adjacency].summary}); against {observer}; {sampled}"
