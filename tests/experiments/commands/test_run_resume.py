@@ -33,7 +33,7 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
         nonlocal calls
         calls += self.spec.evaluate_every_round  # the run's steps, not those of a search before it
         if calls > after:
-            self.federation.rounds += 1  # whatever is half done then must not matter
+            self.federation.state.rounds[:] += 1  # whatever is half done then must not matter
             raise KeyboardInterrupt
         return plain(self, *args, **kwargs)
 
