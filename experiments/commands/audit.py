@@ -140,6 +140,7 @@ class AuditCommand:
             )
 
     def _execute_one(self) -> None:
+        self.federation.require_seeded_noise("an audit")
         config, clip = self.federation, self.clip_norm or find_task(self.task).clip_norm
         result = audit(config, clip, self.canaries, self.seed)
         privacy = privacy_of(self.task, result.federation)
@@ -210,7 +211,7 @@ def privacy_of(task: str, federation: Federation) -> PrivacyReport:
         adaptive=False,
         uncovered=uncovered_releases(config),
         population=config.population,
-        noise_drawn_by=config.noise().drawn_by,
+        noise_drawn_by=config.noise_model().drawn_by,
     )
     return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
 

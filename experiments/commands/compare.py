@@ -71,6 +71,7 @@ class CompareCommand:
         require_count("seeds", self.seeds)
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
+        self.federation.require_seeded_noise("a comparison")
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting, self.search_instances, self.train_on, self.generator)
         instances = self.instances()

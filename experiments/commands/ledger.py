@@ -19,6 +19,7 @@ from experiments.records.privacy import (
     NOT_COVERED,
     UNIT,
     PrivacyReport,
+    noise_text,
     placement_text,
     report_of,
     sampling_text,
@@ -96,6 +97,7 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
     yield "sampling", sampling_text(facts)
     if facts.private:
         yield "noise", placement_text(facts)
+        yield "noise drawn", noise_text(facts)
     report = report_of(record)
     yield from epsilon_lines(record, report, accountants)
     yield "adaptive", report.validity

@@ -20,6 +20,7 @@ from experiments.records.charge_journal import ChargeJournal
 from experiments.records.costs import composed_epsilon
 from experiments.records.folder import make_run_folder, write_csv, write_yaml
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
+from experiments.records.noise_key import drop_key, key_home, load_key, save_key
 from experiments.records.privacy import privacy_report
 from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
 from experiments.records.shown import SHOWS, Shown
@@ -67,18 +68,22 @@ class RunCommand:
         require_count("seed", self.seed, least=0)
         shown = Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
-        bench = Bench(setting, self.search_instances, self.train_on)
+        bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)
         contenders = parse_contenders([self.controller])
         several = contenders[0].trainings_named
         require(several == 1, f"controller '{self.controller}' names {several} trainings, but a run is played by one.")
         (player,) = prepare(contenders, bench)
-        core = bench.environments.of(player.setting)
+        core = _core_of(bench, player, setting)
         core.reset([0], [RunSettings(seed=self.seed)])
         record = _record(core, player, self.show)
         shown.check(asdict(record.facts), record.budget.epsilon, player.tuned_on_clients_of(self.federation.population))
+        if setting.federation.noise == "secret":
+            key_home(self.runs)  # refuses one among the results before a folder is made
         folder = make_run_folder(self.runs, self.task, player.name, self.seed)
         view = {name: getattr(player.setting.spec, name) for name in ("knobs", "signals", "decision_rounds", "context")}
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": view})
+        if setting.federation.noise == "secret":
+            save_key(folder, core.federation.secrets[0])
         _open_journal(core, player, folder, self.show)
         about = {
             "settings": setting.as_record(),
@@ -94,13 +99,21 @@ class RunCommand:
 def _go_on(folder: Path) -> None:
     """Play an interrupted run to its end."""
     state = load_run_state(folder)
-    bench = Bench(Setting.from_record(state.settings), state.search_instances, state.train_on)
+    setting = Setting.from_record(state.settings)
+    bench = Bench(setting.replace(noise="seeded"), state.search_instances, state.train_on)
     (player,) = make_players([state.controller], bench)
-    core = bench.environments.of(player.setting)
+    core = _core_of(bench, player, setting)
     require_same_run(folder, state, core, player.builds[0](core))
+    if setting.federation.noise == "secret":
+        core.federation.secrets[0] = load_key(folder)
     core.load_state_dict(state.core)
     _open_journal(core, player, folder, state.show, resumed=True)
     _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
+
+
+def _core_of(bench: Bench, player: Player, setting: Setting) -> EnvCore:
+    """The environment in which a player acts; what it was tuned on is a simulation, with seeded noise."""
+    return bench.environments.of(player.setting.replace(noise=setting.federation.noise))
 
 
 def _open_journal(core: EnvCore, player: Player, folder: Path, show: str, resumed: bool = False) -> None:
@@ -137,6 +150,8 @@ def _finish(
         parameters = run_parameters(core, player.name, about["seed"], player.tuned_population)
         writer.hparams(parameters, final_metrics(record.rounds))
     drop_run_state(folder)
+    if core.federation.config.noise == "secret":
+        drop_key(folder)
     print_summary(core, player, folder, about["show"])
 
 

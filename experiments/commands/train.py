@@ -73,6 +73,7 @@ class TrainCommand:
         Raises:
             InputError: a population is unknown, or asked for by the option that a training does not follow.
         """
+        self.federation.require_seeded_noise("a training")
         require_name("train_on", self.train_on, POPULATIONS)
         task = find_task(self.task)
         own, usual = self.federation.population, task.federation.population

@@ -26,7 +26,7 @@ from fl_core.run.charging import Books
 
 FORMAT = 1
 FILE = "charges.jsonl"
-_BUDGET = ("epsilon", "delta", "sampling_rate", "rounds", "claim")
+_BUDGET = ("epsilon", "delta", "sampling_rate", "rounds", "claim", "adjacency", "adaptive")
 _SEAL = "sha256"
 
 Row = list[Any]

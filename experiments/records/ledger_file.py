@@ -49,6 +49,7 @@ class RunFacts:
         noise_drawn_by: one of `DRAWERS`; "" in records from before this was written down.
         shown: metrics that were written though they are exact figures of the clients.
         cohorts: sizes of the sampled cohorts that came, where uploads carry shares of the noise; () elsewhere.
+        noise: one of `NOISES`.
     """
 
     task: str
@@ -75,6 +76,7 @@ class RunFacts:
     noise_drawn_by: str = ""
     shown: tuple[str, ...] = ()
     cohorts: tuple[float, ...] = ()
+    noise: str = "seeded"
 
     @property
     def not_covered(self) -> tuple[str, ...]:
@@ -124,7 +126,7 @@ def facts_of(
         show: which metrics of its rounds are written, one of `SHOWS`.
     """
     federation, config = core.federation, core.federation.config
-    shares = config.noise().drawn_by == "clients" and config.sampling == "poisson" and config.sampling_rate < 1
+    shares = config.noise_model().drawn_by == "clients" and config.sampling == "poisson" and config.sampling_rate < 1
     classes = {feature.name: feature.signal_class for feature in core.features}
     signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
     knobs = tuple(knob.name for knob in core.knobs)
@@ -153,9 +155,10 @@ def facts_of(
         uncovered=uncovered,
         population=config.population,
         tuning=tuning,
-        noise_drawn_by=config.noise().drawn_by,
+        noise_drawn_by=config.noise_model().drawn_by,
         shown=Shown(show).uncovered(core.history[row]),
         cohorts=tuple(one["participants"] for one in core.history[row]) if shares and show == "all" else (),
+        noise=config.noise,
     )
 
 

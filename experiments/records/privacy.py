@@ -15,6 +15,7 @@ from fl_core.base.files import spelled_out
 from fl_core.privacy.curves import gdp_epsilon
 from fl_core.privacy.ledger import NOTHING, Ledger
 from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.run.config import NOISES
 
 SMALL_DELTA = 1e-5
 NOT_COVERED = "shown, not covered"
@@ -41,6 +42,7 @@ class PrivacyReport:
         at_small_delta: `updates_only` at δ = 1e-5, where the run's δ is above that and promises little; else None.
         uncovered: what the run gives away without noise.
         shown: exact metrics of the clients that are written beside it.
+        noise: where the noise comes from, in words; "" where there is none.
         adaptive: whether the controller chose the noise from what was released.
         exact: whether figures by any accountant hold: noise and end of the run were fixed in advance.
         validity: the same in words.
@@ -60,6 +62,7 @@ class PrivacyReport:
     at_small_delta: float | None
     uncovered: tuple[str, ...]
     shown: tuple[str, ...]
+    noise: str
     adaptive: bool
     exact: bool
     validity: str
@@ -75,6 +78,8 @@ class PrivacyReport:
         """What `dpilot run` prints."""
         lines = self._epsilons()
         lines.append((NOT_COVERED, "; ".join(not_covered(self.uncovered, self.shown)) or "nothing"))
+        if self.noise:
+            lines.append(("noise", self.noise))
         return layout([*lines, ("holds for", self.basis), ("adaptive", self.validity), *self.views()])
 
     def _epsilons(self) -> list[tuple[str, str]]:
@@ -141,6 +146,7 @@ def report_of(record: RunRecord) -> PrivacyReport:
         at_small_delta=small,
         uncovered=facts.uncovered,
         shown=facts.shown,
+        noise=noise_text(facts),
         adaptive=facts.adaptive,
         exact=exact,
         validity=validity(record),
@@ -206,3 +212,14 @@ def sampling_text(facts: RunFacts) -> str:
 def placement_text(facts: RunFacts) -> str:
     """Who adds the noise, and against whom it holds."""
     return f"{facts.placement}: {PLACEMENTS[facts.placement]}"
+
+
+def noise_text(facts: RunFacts) -> str:
+    """Where the noise comes from, and who could take it away again; "" where there is none."""
+    if not facts.private:
+        return ""
+    text = f"{facts.noise}: {NOISES[facts.noise]}"
+    amplified = facts.sampling == "poisson" and facts.sampling_rate < 1 and facts.placement != "local"
+    if facts.noise == "secret" and amplified:
+        text += "; cohorts follow from the seed, so amplification by sampling counts only against those without it"
+    return text

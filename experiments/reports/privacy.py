@@ -77,8 +77,9 @@ def _promise(comparison: Comparison) -> list[str]:
             "uncovered."
         )
     alone = (
-        "Each ε holds for one run published by itself. The runs compared here share their seeds, and with them their "
-        "noise, so that they can be paired: do not publish two of them, and deploy with a seed that nobody knows."
+        "Each ε holds for one run published by itself, against those who do not know its seed: the noise is seeded, "
+        "and whoever knows the seed can subtract it. The runs compared here share their seeds, and with them their "
+        "noise, so that they can be paired: do not publish two of them, and deploy with --noise secret."
     )
     return [unit, trust, joint, claim, alone]
 

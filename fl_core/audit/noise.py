@@ -135,7 +135,7 @@ def attack_noise(config: FederationConfig, clip_norm: float, seed: int) -> Noise
         report, _, cohorts, released = federation.play(federation.varied_plan(clip_norm, index))
         if report.refused.any():
             break
-        if released.uploads is not None and config.noise().in_full:
+        if released.uploads is not None and config.noise_model().in_full:
             spread = claimed_upload_std(federation, cohorts)
             there = cohorts.present.unsqueeze(-1).expand_as(released.uploads)
             if cohorts.uploaded is not None:

@@ -77,7 +77,7 @@ def attack_sensitivity(config: FederationConfig, clip_norm: float, seed: int) ->
     return Sensitivity(
         total=total,
         mean=None if divisor_is_public else mean,
-        uploads=uploads if config.noise().by_upload else None,
+        uploads=uploads if config.noise_model().by_upload else None,
         pairs=pairs,
     )
 

@@ -7,6 +7,7 @@ batches and noise, a resumed run continues exactly, and a row of a batch equals 
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 
 import numpy as np
@@ -60,6 +61,20 @@ def noise_key(seed: int, stream: str, round_index: int = 0, secret: bytes = b"")
         raise KeyError(stream)
     draw = f"{stream}/{seed}/{round_index}".encode()
     return int.from_bytes(hashlib.blake2b(draw, digest_size=16, key=secret, person=b"dpilot noise").digest(), "little")
+
+
+def new_secret() -> bytes:
+    """Take 32 bytes for `noise_key` from the operating system."""
+    return os.urandom(32)
+
+
+def secret_mark(secret: bytes) -> str:
+    """Derive a mark by which a saved state knows the key of its noise; it gives nothing of the key away.
+
+    Args:
+        secret: as in `noise_key`; "" is the mark of none.
+    """
+    return hashlib.blake2b(secret, digest_size=16, person=b"dpilot mark").hexdigest() if secret else ""
 
 
 def normal_draws(

@@ -37,6 +37,11 @@ SAMPLINGS = {
     "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
 }
 
+NOISES = {
+    "seeded": "whoever knows the seed can subtract it",
+    "secret": "from a key of the operating system, which is kept nowhere once the run has ended",
+}
+
 
 @dataclass(frozen=True)
 class FederationConfig:
@@ -99,6 +104,9 @@ class FederationConfig:
     what is released (adaptive); auto: fixed where no controller sets it."""
     placement: str = "central"
     """Who adds the noise: central, distributed or local."""
+    noise: str = "seeded"
+    """Where the noise comes from: seeded (a function of the seed, for experiments) or secret (of a key that the
+    operating system gives each run and that is kept nowhere once it has ended)."""
     client_epsilon: str = ""
     """Public budgets of the clients' own, comma-separated and dealt out in turn, the largest equal to epsilon: 2,4,8;
     a client is out when its filter trips. Empty gives every client all of epsilon."""
@@ -179,7 +187,14 @@ class FederationConfig:
         """
         return _recipe(find_method(self.method), self.guarantee, self.without, self.set, bool(self.client_epsilon))
 
-    def noise(self) -> NoiseModel:
+    def require_seeded_noise(self, what: str) -> None:
+        """Refuse secret noise where seeds must give the same again; `what` needs that, as "a comparison"."""
+        require(
+            self.noise == "seeded",
+            f"noise is '{self.noise}', but {what} simulates runs that their seeds repeat; set it to seeded.",
+        )
+
+    def noise_model(self) -> NoiseModel:
         """The noise that the method's released sums carry."""
         return self.recipe().noise(self.placement, self.guarantee == "as-published")
 
@@ -347,6 +362,7 @@ _NAMES: tuple[tuple[str, Iterable[str]], ...] = (
     ("adjacency", ("auto", *ADJACENCIES)),
     ("noise_schedule", ("auto", "fixed", "adaptive")),
     ("placement", PLACEMENTS),
+    ("noise", NOISES),
     ("population", POPULATIONS),
     ("executor", EXECUTORS),
     ("guarantee", GUARANTEES),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ class Draws:
         seeds: seeds of the runs.
         rounds: rounds done by each `[runs]`.
         device: where the draws are needed.
+        secrets: keys of the runs' noise, empty where it is seeded.
     """
 
     seeds: Sequence[int]
     rounds: NDArray[np.int64]
     device: torch.device
+    secrets: Sequence[bytes] = field(repr=False)
 
     def normal(self, stream: str, rows: BoolArray, shape: tuple[int, ...]) -> Tensor:
         """Draw `[runs, *shape]` in float64 for the rows `[runs]` that are True; 0 for the others."""
@@ -43,4 +45,4 @@ class Draws:
         return noise
 
     def _of_run(self, row: int, stream: str, shape: tuple[int, ...]) -> Tensor:
-        return normal_draws(shape, self.seeds[row], stream, int(self.rounds[row]), self.device)
+        return normal_draws(shape, self.seeds[row], stream, int(self.rounds[row]), self.device, self.secrets[row])

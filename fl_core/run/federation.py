@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require, require_count
+from fl_core.base.streams import new_secret
 from fl_core.data.clients import ClientIndex
 from fl_core.privacy.ledger import Ledger
 from fl_core.run import saved_state
@@ -131,6 +132,7 @@ class Federation(Simulation):
 
     def _reset_run(self, row: int) -> None:
         """Set initial models, state and knob defaults of a run whose books are open."""
+        self.secrets[row] = new_secret() if self.config.noise == "secret" else b""
         self.state.restart(row, self.recipe, self.model, self.model.initial(self.settings[row].seed, self.device))
         self._defaults[row] = {knob.name: knob.default for knob in self.recipe.knobs}
         self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
@@ -225,18 +227,24 @@ class Federation(Simulation):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to continue bit for bit: `tensors` by name, and `plain` as values for strict JSON."""
-        return saved_state.save(self.config, self.settings, self.executor.kind, self.state, self.charging.books)
+        return saved_state.save(
+            self.config, self.settings, self.executor.kind, self.state, self.charging.books, self.secrets
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the object must have been made with the same settings.
 
+        Where the noise is secret, its keys must be among `secrets` already.
+
         Raises:
-            InputError: the state belongs to other settings, is damaged, or a ledger in it was edited; nothing has
-                changed then.
+            InputError: the state belongs to other settings, is damaged, its noise has another key, or a ledger in it
+                was edited; nothing has changed then.
         """
-        saved = saved_state.read(self.config, self.recipe, self.state, state, self._open_books)
+        secrets = list(self.secrets)
+        saved = saved_state.read(self.config, self.recipe, self.state, state, self._open_books, secrets)
         self.executor.resume_as(saved.executor)
         self.start(range(self.runs), saved.settings)
+        self.secrets = secrets
         self.charging.books = saved.books
         self.state = saved.state
 

@@ -59,7 +59,7 @@ class Releasing:
     def __init__(self, config: FederationConfig, recipe: Recipe, model: Model):
         """Settle what does not change from round to round."""
         self._config, self._recipe, self._model = config, recipe, model
-        self._noise = config.noise()
+        self._noise = config.noise_model()
         self._clipping = recipe.mechanism.clipping
         self._blocks = self._clipping.blocks(model)
 

@@ -78,7 +78,7 @@ class Round:
         self._config, self._recipe, self._model = simulation.config, simulation.recipe, simulation.model
         self._device, self._noise = simulation.device, simulation.noise
         self._clipping = self._recipe.mechanism.clipping
-        self._draws = Draws(simulation.seeds, state.rounds, simulation.device)
+        self._draws = Draws(simulation.seeds, state.rounds, simulation.device, simulation.secrets)
         lasting = charged.lasting
         out = None if lasting is None else lasting == 0
         self._cohort = simulation.draw_cohort(state.rounds, charged.ran, out)

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.base.errors import InputError, require, require_count
+from fl_core.base.streams import secret_mark
 from fl_core.privacy.ledger import Ledger
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.state import RunState
 
-FORMAT = 2
-"""Version of what is saved; 1 kept the averaged models among the tensors of the method."""
+FORMAT = 3
+"""Version of what is saved; 1 kept the averages among the tensors of the method, 2 knew of no keys of the noise."""
 _FREE = ("executor", "device", "memory_limit_mib", "data_root")
 """Settings that may differ where a run is continued."""
 
@@ -40,7 +41,12 @@ class Saved:
 
 
 def save(
-    config: FederationConfig, settings: Sequence[RunSettings], executor: str, state: RunState, books: Sequence[Books]
+    config: FederationConfig,
+    settings: Sequence[RunSettings],
+    executor: str,
+    state: RunState,
+    books: Sequence[Books],
+    secrets: Sequence[bytes],
 ) -> dict[str, Any]:
     """Copy everything that a federation continues from: `tensors` by name, and `plain` values for strict JSON."""
     return {
@@ -51,6 +57,7 @@ def save(
             "settings": [_plain(one) for one in settings],
             "executor": executor,
             "rounds": state.rounds.tolist(),
+            "noise_keys": [secret_mark(one) for one in secrets],
             "books": [one.state_dict() for one in books],
         },
     }
@@ -62,6 +69,7 @@ def read(
     state: RunState,
     saved: Mapping[str, Any],
     open_books: Callable[[RunSettings], Books],
+    secrets: Sequence[bytes],
 ) -> Saved:
     """Read what `save` returned, once it fits.
 
@@ -71,10 +79,11 @@ def read(
         state: its own state, of the shape that is expected.
         saved: what was saved.
         open_books: how books of a run are opened.
+        secrets: keys of the runs' noise, which the saved runs must have.
 
     Raises:
-        InputError: the saved state has another format, belongs to other settings, is damaged, or a ledger in it was
-            edited.
+        InputError: the saved state has another format, belongs to other settings, is damaged, its noise has another
+            key, or a ledger in it was edited.
     """
     try:
         plain = saved["plain"]
@@ -85,6 +94,7 @@ def read(
             "on with the version that saved it.",
         )
         settings, books, rounds = _read_plain(config, recipe, plain, len(state.rounds), open_books)
+        _require_keys(plain["noise_keys"], secrets)
         return Saved(settings, books, plain["executor"], state.with_tensors(saved["tensors"], rounds))
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The saved state is not one that a federation wrote ({error!r}).") from error
@@ -111,6 +121,14 @@ def _read_plain(
         for ledger in (own.ledger, own.budget):
             _check_round(config.rounds, recipe.private, rounds, ledger)
     return settings, books, np.array(plain["rounds"], dtype=np.int64)
+
+
+def _require_keys(marks: Sequence[str], secrets: Sequence[bytes]) -> None:
+    """Refuse to go on with secret noise without its key: other noise on the same sums would be no noise."""
+    require(
+        marks == [secret_mark(one) for one in secrets],
+        "The noise of the saved run is secret, and its key is not the one here: without it the run cannot go on.",
+    )
 
 
 def _check_round(total: int, private: bool, rounds: int, ledger: Ledger) -> None:

@@ -39,6 +39,8 @@ class Simulation:
         settings: settings that each run has to itself.
         recipe: the method, in its mode and as edited.
         noise: the noise of the released sums.
+        secrets: keys of the runs' noise, empty where it is seeded. They are in no record, state or text: who continues
+            a run whose noise is secret puts its key here first.
         layer_sizes: coordinates of each block of the update that is clipped by itself.
         executor: local training.
         tables: the clients' index tables.
@@ -61,12 +63,13 @@ class Simulation:
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
         self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
-        self.noise = config.noise()
+        self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
         self.releasing = Releasing(config, self.recipe, self.model)
         self.recipe.sparsification.check(self.model)
         self.runs = runs
         self.settings = [RunSettings(seed=row) for row in range(runs)]
+        self.secrets = [b""] * runs
         self._indices = [self._client_index(one) for one in self.settings]
         self.tables = ClientTables(self._indices, self.device)
 

@@ -45,7 +45,8 @@ def test_a_sound_run_certifies_what_it_spent() -> None:
     assert report.certified == report.spent == pytest.approx(5, rel=1e-5)
     assert report.spent == pytest.approx(epsilon_of(math.sqrt(ROUNDS) / sigma, 1e-5), rel=1e-5)
     assert (report.uncovered, report.uploads_view, report.at_small_delta) == ((), None, None)
-    spent, shown, basis, adaptive = report.lines()
+    spent, shown, noise, basis, adaptive = report.lines()
+    assert noise == "noise              seeded: whoever knows the seed can subtract it"
     assert shown.startswith("shown, not covered exact figures of the clients: ")
     assert spent == "epsilon            5 certified, 5 spent of 5 at delta 1e-05 (GDP filter)"
     assert basis == (
