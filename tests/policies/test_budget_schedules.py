@@ -14,6 +14,7 @@ from opacus.accountants.analysis.rdp import compute_rdp
 
 from envs.knobs import plan_values
 from fl_core.base.errors import InputError
+from fl_core.privacy.filters import RenyiFilter
 from fl_core.privacy.ledger import Ledger
 from fl_core.run.charging import Charging
 from fl_core.run.config import FederationConfig
@@ -46,7 +47,8 @@ def spent_by(controller: Controller, rate: float, epsilon: float = 6.0) -> tuple
         if rate == 1:
             costs[charge.round] = sigma**-2
         else:
-            order = int(ledger.accountant.rsplit(" ", 1)[1])
+            assert isinstance(ledger._filter, RenyiFilter)
+            order = ledger._filter.order
             costs[charge.round] = compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=[order])[0]
     return costs / ledger._filter.budget, ledger
 
