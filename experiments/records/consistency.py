@@ -48,7 +48,8 @@ def check_books(path: Path, facts: Facts, books: Books) -> None:
         f"The file '{path}' contradicts itself: guarantee is {facts['guarantee']}, but it holds "
         f"{'no' if books.claim is None else 'a'} claim.",
     )
-    amplified = facts["sampling"] == "poisson" and facts["placement"] != "local"
+    secret = facts["sampling"] == "poisson" and facts["placement"] != "local"
+    amplified = secret and ledger.adjacency != "replace-one"
     rate = facts["sampling_rate"] if amplified else 1.0
     for field, said, counted in (("rounds", total, ledger.rounds), ("sampling_rate", rate, ledger.sampling_rate)):
         require(

@@ -7,9 +7,11 @@ import math
 import numpy as np
 from scipy import optimize
 
+from fl_core.base.arrays import FloatArray
 from fl_core.privacy.curves import rdp_slack
 
 _LARGEST_TIGHT = 20.0  # ε above which the tight conversion gains nothing
+_ROUNDING = 1e-15
 
 
 def renyi_budget(epsilon: float, delta: float, order: float) -> float:
@@ -22,36 +24,39 @@ def renyi_budget(epsilon: float, delta: float, order: float) -> float:
     6 % of σ at (ε 1, q 0.01, T 40) and nothing at large ε.
     """
     plain = epsilon - float(rdp_slack(delta, (order,))[0])
-    part, power = 1 - 1 / order, order / (order - 1)
-
-    def certified(log_a: float) -> float:
-        a = math.exp(log_a)
-        width = part * (math.exp(power * math.log1p(a)) - a**power)  # (vα)^(1/(α − 1))
-        left = delta + a - a * part * math.exp(log_a / (order - 1) + epsilon) / width
-        log_v = (order - 1) * math.log(width) - math.log(order)
-        return epsilon + (math.log(left) - log_v) / (order - 1) if left > 0 else -math.inf
-
     if epsilon > _LARGEST_TIGHT:
         return plain
-    grid = np.linspace(math.log(delta) - 12, 2, 60)
-    best = int(np.argmax([certified(x) for x in grid]))
-    ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-    found = optimize.minimize_scalar(lambda x: -certified(x), bounds=ends, method="bounded", options={"xatol": 1e-4})
-    return max(plain, certified(float(grid[best])), -float(found.fun))
+    part, power = 1 - 1 / order, order / (order - 1)
+
+    def certified(log_a: FloatArray) -> FloatArray:
+        a = np.exp(log_a)
+        width = part * (np.exp(power * np.log1p(a)) - a**power)  # (vα)^(1/(α − 1))
+        left = delta + a - a * part * np.exp(log_a / (order - 1) + epsilon) / width
+        left -= _ROUNDING * (4 + power) * (a + delta)  # what is left of δ, below all rounding errors
+        log_v = (order - 1) * np.log(width) - math.log(order)
+        found = epsilon + (np.log(np.maximum(left, 1e-300)) - log_v) / (order - 1)
+        return np.where(left > 0, found, -math.inf)
+
+    low, high = math.log(delta) - 12, 2.0
+    for _ in range(4):  # each a thirtieth as wide as the one before
+        grid = np.linspace(low, high, 60)
+        values = certified(grid)
+        best = int(np.argmax(values))
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    return max(plain, float(values[best]))
 
 
 def renyi_epsilon(spent: float, delta: float, order: float) -> float:
     """The least ε that so much Rényi DP at order α certifies: the inverse of `renyi_budget`, rounded up by 1e-9."""
     plain = max(0.0, spent + float(rdp_slack(delta, (order,))[0]))
-    if plain == 0 or plain > _LARGEST_TIGHT:
-        return plain
-    low = 1e-9
-    if renyi_budget(low, delta, order) >= spent:
-        return low
+    low, high = 1e-9, min(plain, _LARGEST_TIGHT)
 
     def excess(epsilon: float) -> float:
         return spent - renyi_budget(epsilon, delta, order)
 
-    if excess(plain) > 0:  # by rounding alone
+    if plain == 0 or excess(high) > 0:
         return plain
-    return min(plain, float(optimize.brentq(excess, low, plain, xtol=1e-10, rtol=1e-12)) * (1 + 1e-9) + 1e-9)
+    if excess(low) <= 0:
+        return low
+    found = float(optimize.brentq(excess, low, high, xtol=1e-10, rtol=1e-12)) * (1 + 1e-9) + 1e-9
+    return min(plain, found) if excess(found) <= 0 else plain
