@@ -84,11 +84,11 @@ class Algorithm:
 
     @property
     def label(self) -> str:
-        """A readable name for figures and tables."""
+        """Readable name for figures and tables."""
         return self.place.partition(":")[2]
 
     def learner_class(self) -> type[BaseAlgorithm]:
-        """The class of its learner.
+        """Import the class of its learner.
 
         Raises:
             InputError: the package that it is from is not installed.
@@ -103,7 +103,7 @@ class Algorithm:
             ) from error
 
     def policy_arguments(self, options: Options) -> dict[str, Any]:
-        """The options that shape its policy, as JSON-able values."""
+        """Select the options that shape its policy, as JSON-able values."""
         chosen = {name: options[name] for name in POLICY_OPTIONS if name in options}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
@@ -257,7 +257,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 
 def default_text(value: Any) -> str:
-    """A default of an option in words."""
+    """Write a default of an option in words."""
     if value is None:
         return "learned"
     return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"

@@ -25,7 +25,7 @@ _BEST, _LEARNER = "best/", "learner/"
 
 @dataclass
 class Progress:
-    """Where a training stands; all values are JSON-able.
+    """Counters, costs and history of a training so far; all values are JSON-able.
 
     Attributes:
         update: updates done.
@@ -37,8 +37,8 @@ class Progress:
         reward_statistics: by which rewards are normalised.
         gradient_updates: what the learner counts its updates of the weights by.
         played: instances that the rows played, per update.
-        scores: what the curriculum goes by, per instance.
-        history: per validation and update, what was measured.
+        scores: of the curriculum, per instance.
+        history: measurements per update, the first of the untrained policy.
     """
 
     update: int = 0
@@ -61,8 +61,8 @@ def save_checkpoint(
 
     Args:
         folder: the training's folder.
-        about: what the training was asked to do.
-        progress: where it stands.
+        about: configuration and settings of the training, and the environment it was made in.
+        progress: its counters, costs and history.
         learner: weights and optimizer state.
         best: weights of the best policy so far.
 
@@ -84,7 +84,7 @@ def save_checkpoint(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as read back; attributes as in `save_checkpoint`."""
+    """Checkpoint as read back; attributes as in `save_checkpoint`."""
 
     about: dict[str, Any]
     progress: Progress

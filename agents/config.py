@@ -40,7 +40,7 @@ class TrainingConfig:
     timesteps: int = 0
     """Decisions to train for, over all environments; 0 leaves the length to episodes."""
     curriculum: str = "uniform"
-    """In which order training instances are played (`dpilot list curricula`)."""
+    """Order in which training instances are played (`dpilot list curricula`)."""
     seed: int = 0
     """Seed of the initial weights, the exploration and the order of the training instances."""
     learning_rate: Annotated[float, tyro.conf.arg(name="agent-learning-rate")] = 1e-3
@@ -72,10 +72,10 @@ class TrainingConfig:
     checkpoint_every: int = 1
     """Updates between two checkpoints."""
     parallel: str = "auto"
-    """How environments run side by side: rows (of one tensor program), processes (one per core, each with its part of
+    """Parallel environments: rows (of one tensor program), processes (one per core, each with its part of
     the rows), or auto."""
     device: Annotated[str, tyro.conf.arg(name="agent-device")] = "cpu"
-    """Where the policy is trained: auto, cpu or cuda; a small policy is fastest on the CPU."""
+    """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:
         names: dict[str, Any] = {"algo": ALGORITHMS, "curriculum": CURRICULA, "parallel": PARALLELS, "device": DEVICES}
@@ -109,13 +109,13 @@ class TrainingConfig:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The algorithm's options: as given, or its own default."""
+        """Value of every option of the algorithm: the given one, or its default."""
         own = ALGORITHMS[self.algo].options
         given = {name: getattr(self, name) for name in own}
         return {name: own[name] if value is None else value for name, value in given.items()}
 
     def updates(self, decisions: int) -> int:
-        """Updates of the policy that the training takes.
+        """Number of updates of the policy.
 
         Args:
             decisions: decisions in a whole episode.

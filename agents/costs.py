@@ -1,4 +1,4 @@
-"""What a training takes, counted in federated rounds."""
+"""Cost of a training, counted in federated rounds."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ class Cost:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Sum of the three."""
         return self.training + self.reference + self.validation
 
 
 class References:
-    """Which reference runs the updates of a training make necessary.
+    """Count of the reference runs that the updates of a training make necessary.
 
     An environment remembers its references, so an instance counts when a process first meets it. What a resumed
     training computes once more is not counted twice.
     """
 
     def __init__(self, processes: Sequence[int]):
-        """Nothing is known yet; `processes`: where each row is."""
+        """Begin without a reference; `processes[row]` is the process that plays a row."""
         self._processes = processes
         self._met: set[tuple[int, int]] = set()
 
     def measured(self, instances: Sequence[int]) -> int:
-        """Reference runs that measuring instances adds, by each process in turn."""
+        """Count the new reference runs of measuring instances, which the processes take in turn."""
         count = max(self._processes) + 1
         return self._meet({(place % count, seed) for place, seed in enumerate(instances)})
 
     def played(self, instances: Sequence[int]) -> int:
-        """Reference runs that an update adds whose rows play these instances."""
+        """Count the new reference runs of an update; `instances[row]` is what a row plays."""
         return self._meet(set(zip(self._processes, instances, strict=True)))
 
     def _meet(self, places: set[tuple[int, int]]) -> int:
@@ -56,7 +56,7 @@ class References:
 
 
 def rounds_ahead(config: TrainingConfig, update: int, updates: int, rounds: int, with_references: bool) -> int:
-    """About how many federated rounds a training still has to do, for its progress bar.
+    """Estimate the federated rounds that a training still has to do, for its progress bar.
 
     Args:
         config: of the training.
@@ -72,5 +72,5 @@ def rounds_ahead(config: TrainingConfig, update: int, updates: int, rounds: int,
 
 
 def is_validated(config: TrainingConfig, update: int, updates: int) -> bool:
-    """Whether the policy is validated after so many updates."""
+    """Tell whether the policy is validated after this many updates."""
     return update == updates or update % config.validation_every == 0

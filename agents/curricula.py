@@ -21,7 +21,7 @@ _REPLAY = 1 << 30
 
 
 class Instances:
-    """The training instances in the order in which they are played."""
+    """Training instances in the order in which they are played."""
 
     def __init__(
         self, count: int, seed: int, rows: int, repeats: int = 1, curriculum: str = "uniform", updates: int = 1

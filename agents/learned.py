@@ -1,4 +1,4 @@
-"""A learned controller: a trained policy, and what it was trained for."""
+"""Learned controllers: a trained policy with the features, knobs and settings that it was trained for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fl_core.base.errors import InputError, require
 VIEW = ("knobs", "signals", "decision_rounds")
 """Environment settings that a controller depends on; the rest is the problem it is set to."""
 _FORMER = {"context": "hidden", "population": "all"}
-"""Settings of controllers that were saved before these settings existed; fixed, whatever their defaults are now."""
+"""Values of settings for controllers that were saved before these existed; later defaults do not change them."""
 KNOB_FIELDS = ("name", "low", "high", "scale")
 
 
@@ -51,12 +51,12 @@ class Blueprint:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """The space of one observation."""
+        """Space of one observation."""
         return spaces.Box(-self.feature_bound, self.feature_bound, (len(self.features),), np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
-        """The space of one action."""
+        """Space of one action."""
         return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
 
     def make_policy(self) -> BasePolicy:
@@ -78,19 +78,19 @@ class LearnedController:
     """
 
     def __init__(self, blueprint: Blueprint, policy: BasePolicy):
-        """Take a policy that already has its weights."""
+        """Wrap a policy that has its weights."""
         self.blueprint = blueprint
         self.policy = policy
         policy.set_training_mode(False)
 
     @property
     def label(self) -> str:
-        """A readable name for figures and tables."""
+        """Readable name for figures and tables."""
         return f"{ALGORITHMS[self.blueprint.algo].label} (seed {self.blueprint.training.get('seed', '?')})"
 
     @property
     def view(self) -> dict[str, Any]:
-        """Environment settings that it needs: knobs, signals, rounds per decision, and whether contexts are visible."""
+        """Environment settings that it needs: knobs, signals, rounds per decision, visibility of contexts."""
         own = _FORMER | dict(self.blueprint.settings)
         return {name: own[name] for name in (*VIEW, "context")}
 
@@ -106,7 +106,7 @@ class LearnedController:
 
     @property
     def trained_on(self) -> str:
-        """The instances that trained and chose it, in words."""
+        """Instances that trained and chose it, in words."""
         about, own = self.blueprint.training, self.blueprint.settings
         drawn = f" that differ in {own['generator']}" if own.get("generator") else ""
         return (
@@ -190,7 +190,7 @@ class LearnedController:
 
 
 def core_of(env: Any) -> EnvCore:
-    """The core of any face of an environment, wrapped or not, or of a `DummyVecEnv` of them.
+    """Find the core of any face of an environment, wrapped or not, or of a `DummyVecEnv` of them.
 
     Raises:
         InputError: there is no DPilot environment in it.

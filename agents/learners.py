@@ -1,4 +1,4 @@
-"""What a learner of stable-baselines3 knows, as tensors: weights, optimizers, variables and replayed decisions."""
+"""State of a stable-baselines3 learner as tensors: weights, optimizers, variables and replayed decisions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPLAYED = ("observations", "next_observations", "actions", "rewards", "dones",
 
 
 def learner_tensors(model: BaseAlgorithm) -> Tensors:
-    """Everything that a learner has learned and remembers, by path."""
+    """Collect the state of a learner, by path."""
     tensors: Tensors = {}
     for name, state in model.get_parameters().items():
         if "param_groups" in state:
@@ -31,7 +31,7 @@ def learner_tensors(model: BaseAlgorithm) -> Tensors:
 
 
 def load_learner(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
-    """Give a fresh learner what another of its kind has learned and remembers.
+    """Put the state of one learner into a fresh one of its kind.
 
     Raises:
         ValueError, KeyError: it does not fit.
@@ -57,12 +57,12 @@ def load_learner(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
 
 
 def policy_tensors(model: BaseAlgorithm) -> Tensors:
-    """A copy of the policy's weights."""
+    """Copy the policy's weights."""
     return {name: value.detach().cpu().clone() for name, value in model.policy.state_dict().items()}
 
 
 def _variables(model: BaseAlgorithm) -> Tensors:
-    """What a learner optimises beside its policy, as the weight of the entropy."""
+    """Variables that a learner optimises beside its policy, such as the weight of the entropy."""
     _, names = model._get_torch_save_params()
     return {name: attrgetter(name)(model) for name in names}
 
@@ -71,7 +71,7 @@ def _variables(model: BaseAlgorithm) -> Tensors:
 
 
 def _replay_tensors(model: BaseAlgorithm) -> Tensors:
-    """The part of a replay buffer that is in use, and where the next decisions go."""
+    """Filled part of a replay buffer, and the position of the next decision."""
     buffer: ReplayBuffer | None = getattr(model, "replay_buffer", None)
     if buffer is None:
         return {}

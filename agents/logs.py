@@ -1,4 +1,4 @@
-"""What a training shows while it runs: TensorBoard scalars and a progress bar."""
+"""TensorBoard scalars and the progress bar of a training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fl_core.base.errors import InputError
 
 
 class _Events(TensorBoardOutputFormat):
-    """stable-baselines3's event file, hiding what an interrupted training wrote after its last checkpoint."""
+    """Event file of stable-baselines3 that hides steps written after the last checkpoint of an interrupted training."""
 
     def __init__(self, folder: Path, resumed_at: int | None):
         try:
@@ -29,7 +29,7 @@ class _Events(TensorBoardOutputFormat):
 
 
 def open_logger(folder: Path, resumed_at: int | None) -> Logger:
-    """A logger of stable-baselines3 that writes to TensorBoard only.
+    """Open a logger of stable-baselines3 that writes to TensorBoard only.
 
     Args:
         folder: of the training; TensorBoard shows its path below `--logdir` as the run's name.
@@ -50,11 +50,11 @@ SHOWN = {
     "validation_rounds": "cost/federated rounds of validation",
     "reference_rounds": "cost/federated rounds of reference runs",
 }
-"""Entry of the history -> tag; what stands before the slash groups the charts on TensorBoard's page."""
+"""Entry of the history -> tag; TensorBoard groups charts by the part before the slash."""
 
 
 def log_entry(logger: Logger, entry: Mapping[str, Any]) -> None:
-    """Write an entry of the history, with whatever the learner has recorded since."""
+    """Write an entry of the history, with the scalars that the learner has recorded since the last one."""
     for name, tag in SHOWN.items():
         if entry.get(name) is not None:
             logger.record(tag, float(entry[name]))
@@ -69,7 +69,7 @@ def log_parameters(logger: Logger, parameters: Mapping[str, Any]) -> None:
 
 
 class Bar:
-    """A bar that counts federated rounds and shows the time left, or nothing at all."""
+    """Progress bar that counts federated rounds and shows the time left; silent unless shown."""
 
     def __init__(self, shown: bool, total: int, title: str):
         self._bar = tqdm(
@@ -83,15 +83,15 @@ class Bar:
         )
 
     def advance(self, rounds: int) -> None:
-        """Rounds that have just been done."""
+        """Count rounds that are done."""
         self._bar.update(rounds)
 
     def note(self, text: str) -> None:
-        """A word behind the bar."""
+        """Show a text behind the bar."""
         self._bar.set_postfix_str(text, refresh=False)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """End the bar; it stays on the terminal."""
         self._bar.close()
 
 
@@ -112,7 +112,7 @@ class EpisodeRecorder(BaseCallback):
         self.rewards: list[list[float]] = []
 
     def start(self, rows: int) -> None:
-        """Forget what was recorded; every row is about to begin an episode."""
+        """Begin a new recording with no episode begun in any row."""
         self._at, self.rounds, self.begun = [0] * rows, 0, 0
         self.rewards = [[] for _ in range(rows)]
 

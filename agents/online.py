@@ -18,7 +18,7 @@ from fl_core.run.plan import FloatArray
 State = tuple[NDArray[Any], ...]
 NAME = "online-ppo"
 SEEN = {"accounted": ("accuracy_noised", "loss_noised"), "paper": ("trimmed_accuracy", "trimmed_loss")}
-"""The state that the agent sees, accuracy and loss, by the signal set that shows it."""
+"""Features for accuracy and loss, the agent's state, by the signal set that shows them."""
 TELEMETRY = ("accuracy", "loss")
 """Telemetry that the run must pay for where the agent sees accounted signals."""
 KNOBS = "clip_norm"
@@ -42,7 +42,7 @@ class OnlineSpec:
         return ":".join([NAME, *([self.signals] if self.signals else []), *([str(self.seed)] if self.seed else [])])
 
     def signals_in(self, guarantee: str) -> str:
-        """The signal set that it sees under a guarantee."""
+        """Signal set that it sees under a guarantee."""
         return self.signals or ("accounted" if guarantee == "sound" else "paper")
 
 
@@ -101,7 +101,7 @@ class OnlinePPO:
 
     @classmethod
     def for_env(cls, env: Any, seed: int = 0, settings: OnlineSettings | None = None) -> OnlinePPO:
-        """An agent for any face of an environment.
+        """Make an agent for any face of an environment.
 
         Raises:
             InputError: the environment shows no accuracy and loss, or has other knobs than the clip norm.
@@ -124,7 +124,7 @@ class OnlinePPO:
 
     @property
     def label(self) -> str:
-        """A readable name for figures and tables."""
+        """Readable name for figures and tables."""
         exact = "exact" if self.signals == "paper" else self.signals
         return f"online PPO ({exact} signals, seed {self.seed})"
 
@@ -134,7 +134,7 @@ class OnlinePPO:
         return {"name": NAME, "parameters": {"signals": self.signals, "seed": self.seed, **own}}
 
     def reward(self, before: FloatArray, after: FloatArray) -> float:
-        """Loss removed plus accuracy gained between two observed pairs of (accuracy, loss) features.
+        """Compute loss removed plus accuracy gained between two pairs of (accuracy, loss) features.
 
         Features are 2 x accuracy - 1, and loss / ln(classes) - 1.
         """
@@ -150,7 +150,7 @@ class OnlinePPO:
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], State]:
-        """Learn from what the last decision led to, and decide; the signature is that of a stable-baselines3 model.
+        """Learn from the outcome of the last decision, and decide; the signature is that of a stable-baselines3 model.
 
         Args:
             observation: `[features]` or `[n, features]`.
@@ -183,7 +183,7 @@ class OnlinePPO:
         return (actions[0] if array.ndim == 1 else actions), (counts, networks, buffers)
 
     def _unpack(self, state: State | None, rows: int) -> tuple[NDArray[np.int64], NDArray[np.float32], FloatArray]:
-        """Copies of counters `[rows, 3]`, weights and moments `[rows, 3, size]`, and transitions `[rows, B, 6]`."""
+        """Copy counters `[rows, 3]`, weights and moments `[rows, 3, size]`, and transitions `[rows, B, 6]`."""
         if state is not None:
             counts, networks, buffers = (np.array(part) for part in state)
             return counts, networks, buffers
@@ -198,7 +198,7 @@ class OnlinePPO:
         network: NDArray[np.float32],
         buffer: FloatArray,
     ) -> float:
-        """One run's decision; counters, weights and buffer are changed in place.
+        """Decide for one run; counters, weights and buffer are changed in place.
 
         The buffer's columns are accuracy, loss, action, log probability, value and reward; the one row beyond those
         that are filled waits for its reward.

@@ -11,15 +11,14 @@ from fl_core.base.files import spelled_out
 
 
 def environment_record(core: EnvCore) -> dict[str, Any]:
-    """Version of the code and everything that an environment's episodes depend on, as JSON-able values."""
-    task = core.task
+    """Version of the code and everything that an environment's episodes depend on, as JSON-able values.
+
+    The share of telemetry is the one that accounted signals have added.
+    """
     record: dict[str, Any] = spelled_out(
         {
             "code": code_version(),
-            "environment": asdict(core.spec),
-            "federation": asdict(task.federation),
-            "clip_norm": task.clip_norm,
-            "clip_range": task.clip_range,
+            "setting": core.setting.as_record() | {"telemetry_share": core.task.federation.telemetry_share},
             "knobs": {knob.name: asdict(knob) for knob in core.knobs},
             "features": {feature.name: feature.scaled for feature in core.features},
         }

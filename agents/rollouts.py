@@ -1,4 +1,4 @@
-"""The environments that a policy is trained in.
+"""Environments that a policy is trained in.
 
 Every rollout begins with fresh episodes on instances that are assigned to the rows, so nothing has to be remembered of
 an environment between two updates.
@@ -49,7 +49,7 @@ class Rollouts:
         self._rows.set_instances(instances)
 
     def references(self, instances: Sequence[int]) -> list[float]:
-        """Final accuracy of the task's default clip norm on instances, which the environments remember."""
+        """Measure the final accuracy of the task's default clip norm on instances; the environments remember it."""
         return self._rows.references(instances)
 
     @property
@@ -65,13 +65,13 @@ class Rollouts:
         returns.count = float(values["count"])
 
     def close(self) -> None:
-        """End the worker processes; those that an interrupt has already ended do no harm."""
+        """End the worker processes that an interrupt has not ended already."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
             self.venv.close()
 
 
 def choose_executor(setting: Setting, rows: int) -> str:
-    """The executor that the environments' local training takes, measured where the setting leaves it to `auto`.
+    """Choose the executor of the environments' local training, by measurement where the setting says `auto`.
 
     It is chosen once per training and kept: results of the two differ in the last bits, and a training that goes on
     after an interruption must not choose anew. The measurement takes one round, which is not counted.
@@ -87,7 +87,7 @@ def choose_executor(setting: Setting, rows: int) -> str:
 
 
 def choose_parallel(asked: str, executor: str, device: torch.device) -> str:
-    """`rows` or `processes`: rows where stacked clients fill the processor better, processes where cores are idle."""
+    """Choose `rows` where stacked clients fill the processor better, `processes` where cores would be idle."""
     if asked != "auto":
         return asked
     stacked = device.type == "cuda" or executor == "vectorized"
@@ -95,7 +95,7 @@ def choose_parallel(asked: str, executor: str, device: torch.device) -> str:
 
 
 def processes_of_rows(rows: int, parallel: str) -> list[int]:
-    """The process that each row is in."""
+    """Number of the process that plays each row `[rows]`."""
     blocks = row_blocks(rows, 1 if parallel == "rows" else min(rows, usable_cores()))
     return [place for place, block in enumerate(blocks) for _ in range(block.stop - block.start)]
 

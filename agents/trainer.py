@@ -42,13 +42,13 @@ CONTROLLER = "controller"
 _INITIAL_WEIGHTS = 1 << 30
 
 Entry = dict[str, Any]
-"""What was measured of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
+"""Measurements of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
 no validation), `best_accuracy`, and the federated rounds taken so far."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of a training.
+    """Result of a training.
 
     Attributes:
         controller: the best policy on validation, ready to act.
@@ -76,7 +76,7 @@ class TrainingResult:
 
 
 class Trainer:
-    """One training, from its beginning or from a checkpoint."""
+    """A training, from its beginning or from a checkpoint."""
 
     def __init__(self, setting: Setting, config: TrainingConfig, parallel: str, folder: Path):
         self.setting, self.config, self.parallel, self.folder = setting, config, parallel, folder
@@ -142,7 +142,7 @@ class Trainer:
         return self._result(time.monotonic() - start)
 
     def _make_learner(self, rollouts: Rollouts) -> BaseAlgorithm:
-        """The learner, with initial weights from the seed or with those of the checkpoint."""
+        """Make the learner, with initial weights from the seed or with the state of the checkpoint."""
         config = self.config
         set_random_seed(_seed_of(config.seed, _INITIAL_WEIGHTS))
         common = {"learning_rate": self._learning_rate, "gamma": config.gamma, "device": config.device}
@@ -160,18 +160,18 @@ class Trainer:
         return model
 
     def _learning_rate(self, _: float) -> float:
-        """The present step size; the learner's own clock sees one update at a time."""
+        """Step size of this update, falling linearly; the learner's own clock sees one update at a time."""
         return self.config.learning_rate * (1 - self.progress.update / self.updates)
 
     def _measure(self, rollouts: Rollouts, bar: Bar) -> None:
-        """Find out how difficult instances are, where the curriculum goes by that."""
+        """Measure the difficulty of instances, where the curriculum goes by that."""
         instances = self.instances.to_measure()
         self._count_references(self.references.measured(instances), bar)
         accuracies = rollouts.references(instances) if instances else []
         self.progress.scores = {str(seed): value for seed, value in zip(instances, accuracies, strict=True)}
 
     def _recall(self) -> None:
-        """Know again which reference runs have been counted."""
+        """Mark the reference runs of earlier updates as counted, after a resumption."""
         self.references.measured(self.instances.to_measure())
         for instances in self.progress.played:
             self.references.played(instances)
@@ -182,7 +182,7 @@ class Trainer:
         bar.advance(runs * self.rounds)
 
     def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
-        """Play an episode in every environment and learn from them; the mean reward of those that ended."""
+        """Play an episode in every environment and learn from them; returns the mean reward of those that ended."""
         config, state = self.config, self.progress
         instances = self.instances.of_update(state.update, state.scores)
         rollouts.assign(instances)
@@ -216,7 +216,7 @@ class Trainer:
         reward: float | None,
         on_update: Callable[[Entry], None] | None,
     ) -> None:
-        """Validate where it is time to, write down what was measured, and keep a checkpoint."""
+        """Validate if it is due, log the measurements, and keep a checkpoint."""
         state, config = self.progress, self.config
         last = state.update == self.updates
         score = None
@@ -306,5 +306,5 @@ class Trainer:
 
 
 def _seed_of(seed: int, update: int) -> int:
-    """A seed for NumPy and torch from (training seed, update), within NumPy's 32 bits."""
+    """Derive a seed for NumPy and torch from (training seed, update), within NumPy's 32 bits."""
     return int(np.random.SeedSequence([seed, update]).generate_state(1)[0])

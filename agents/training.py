@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "reward": "advantage",
     "decision_rounds": 4,
 }
-"""Environment settings of a training where it is not told otherwise."""
+"""Default environment settings of a training."""
 
 
 def train(
@@ -74,7 +74,7 @@ def _on_training_instances(asked: Setting | Mapping[str, Any]) -> Setting:
 
 
 def require_knobs(core: EnvCore) -> None:
-    """Refuse an environment in which there is nothing to decide.
+    """Refuse an environment without knobs: nothing could be learned in it.
 
     Raises:
         InputError: it has no knobs.

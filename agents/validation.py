@@ -1,4 +1,4 @@
-"""How good a policy is on held-out instances."""
+"""Validation of a policy on held-out instances."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fl_core.run.config import RunSettings
 
 
 class Validation:
-    """A frozen set of held-out instances, played as rows of one batch.
+    """Frozen set of held-out instances, played as rows of one batch.
 
     Attributes:
         seeds: the instances.

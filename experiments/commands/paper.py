@@ -39,7 +39,7 @@ class PaperCommand:
     seeds: int = 1
     """Runs per number, on held-out instances that are the same for every row."""
     guarantees: tuple[str, ...] = ("sound", "as-published")
-    """What epsilon is to mean: sound, as-published or both."""
+    """Meanings of epsilon to run under: sound, as-published or both."""
     dataset: str = ""
     """Dataset to run on: its blocks alone, or all blocks if the table has none of it; empty takes the table's datasets,
     or one that is at hand in their place."""
@@ -82,7 +82,7 @@ class PaperCommand:
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
 
     def _blocks(self, table: PaperTable) -> tuple[str, ...]:
-        """The blocks asked for: where none is named, those of the dataset that is, if the table has it."""
+        """Blocks asked for: where none is named, those of the named dataset, if the table has it."""
         return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
     def _check(self) -> None:
@@ -94,20 +94,20 @@ class PaperCommand:
             require_name("guarantee", guarantee, GUARANTEES)
 
     def _change(self) -> dict[str, Any]:
-        """What replaces the table's settings everywhere."""
+        """Settings that replace the table's everywhere."""
         change: dict[str, Any] = dict(_change(one) for one in self.change)
         named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
         return change | {name: value for name, value in named.items() if value}
 
     def _folder_name(self) -> str:
-        """The same for the same settings, so that a command can go on where it was interrupted."""
+        """Name of the table's folder, the same for the same settings, so that a command finds it again."""
         words = ["paper", self.name, self.dataset, self.model, f"{self.rounds}-rounds" if self.rounds else ""]
         words += [re.sub(r"[^\w.=-]+", "-", one).strip("-") for one in self.change]
         return "__".join(word for word in words if word)
 
 
 def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
-    """Write what the finished cells come to."""
+    """Write the results of the finished cells."""
     results = gather(table, cells, folder)
     write_data(table, results, folder)
     write_markdown(table, results, folder)
@@ -125,7 +125,7 @@ def _change(text: str) -> tuple[str, Any]:
 def select(
     table: PaperTable, cells: Sequence[Cell], blocks: Sequence[str], methods: Sequence[str], columns: Sequence[str]
 ) -> list[Cell]:
-    """The cells that the user asks for.
+    """Select the cells that the user asks for.
 
     Raises:
         InputError: a name is unknown in this table, or nothing is left.
@@ -149,7 +149,7 @@ def select(
 
 
 def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[str, str]]:
-    """Rows and columns that a name stands for: the row of that label, or else where the method is."""
+    """Find rows and columns by a name: the row of that label, or else those of that method."""
     found = [cell for cell in cells if cell.row.lower() == name.lower()]
     found = found or [cell for cell in cells if cell.federation.method == name]
     if not found:
@@ -159,7 +159,7 @@ def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[st
 
 
 def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
-    """Whether a cell's column is the one of that label, or has that setting."""
+    """Tell whether a cell's column has that label, or that setting."""
     if column.lower() == cell.column.lower():
         return True
     key, equals, value = column.partition("=")
@@ -175,7 +175,7 @@ def _same(value: Any, text: str) -> bool:
 
 
 def _announce(table: PaperTable, cells: Sequence[Cell], everything: Sequence[Cell], folder: Path) -> None:
-    """Say what is about to happen, what is not as in the paper, and which finished runs are not used."""
+    """Print the runs to do, departures from the paper, and finished runs that are not used."""
     print(f"{table.paper}, {table.where}: {table.title}")
     for wanted, (dataset, model) in _substitutes(cells).items():
         why = "is not taken" if dataset_available(wanted) else "is not at hand"

@@ -12,12 +12,12 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_json
 from fl_core.base.sealed import first_difference, read_sealed, require_same, sealed
 
-FORMAT = 1
+FORMAT = 2
 _RESULTS = frozenset(("figures", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round"))
 
 
 def write_record(cell: Cell, folder: Path, results: Mapping[str, Any]) -> None:
-    """Write what a cell came to, with everything that was asked of it and a digest over both.
+    """Write the results of a cell, with everything that was asked of it and a digest over both.
 
     Raises:
         InputError: it cannot be written.
@@ -39,7 +39,7 @@ def read_record(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def find_record(cell: Cell, folder: Path) -> dict[str, Any] | None:
-    """The record of a cell, or None where there is none that can be believed."""
+    """Find the record of a cell; None where there is none, or `read_record` refuses it."""
     if not cell.path(folder).exists():
         return None
     try:
@@ -49,7 +49,7 @@ def find_record(cell: Cell, folder: Path) -> dict[str, Any] | None:
 
 
 def kept(cells: Sequence[Cell], folder: Path, versions: Sequence[str]) -> list[Cell]:
-    """Cells, of other code where only that has finished them and is to be kept.
+    """Replace cells that only other code has finished, and that are to be kept, by those of that code.
 
     Args:
         cells: of this code.
@@ -76,7 +76,7 @@ def kept(cells: Sequence[Cell], folder: Path, versions: Sequence[str]) -> list[C
 
 
 def unused(missing: Iterable[Cell], known: Collection[Cell], folder: Path) -> list[str]:
-    """Say in a line each which finished runs stand in for no missing cell although they look alike, and why.
+    """Write a line for each kind of finished run that resembles a missing cell but is not used, with the reason.
 
     Args:
         missing: cells that are about to be run.
@@ -98,7 +98,7 @@ def unused(missing: Iterable[Cell], known: Collection[Cell], folder: Path) -> li
 
 
 def _reason(cell: Cell, path: Path) -> tuple[str, str]:
-    """Why a record is not used for a cell: a kind, and a sentence that names what differs."""
+    """Reason for not using a record for a cell: its kind, and a sentence that names the difference."""
     try:
         record = read_sealed(path, FORMAT)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The cells of a paper's table: which run each stands for."""
+"""Cells of a paper's table: the federated runs behind its numbers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from agents.online import NAME as ONLINE
 from agents.online_learner import OnlineSettings
-from envs import EnvSpec
+from envs import EnvSpec, Setting
 from envs.instances import instance_seeds
-from envs.tasks import find_task
+from envs.tasks import Task, find_task
 from experiments.contenders.contenders import Online, parse_contender
 from experiments.papers.tables import Block, Layer, PaperTable, merge
 from fl_core.base.code_version import code_version
@@ -27,11 +27,11 @@ from fl_core.run.config import FederationConfig
 from policies.catalog import parse_controller
 
 HELD_FIXED = "none"
-"""The controller of a row that names none: nobody sets anything, so that the clip norm stays the table's."""
+"""Controller of a row that names none: no knob is set, so that the clip norm stays the table's."""
 SUBSTITUTES = {"fashion-mnist": (1, 28, 28), "mnist5k": (1, 28, 28), "digits": (1, 8, 8)}
 """Datasets that may take the place of one that is not at hand, best first, and the shape of their images."""
 CLIP_SPAN = 8.0
-"""A controller may choose clip norms from the table's divided by this to the table's times this."""
+"""Factor by which a controller may go below and above the table's clip norm."""
 RECORDING_MODULES = ("experiments.papers.runs", "experiments.records.privacy", "experiments.records.ledger_file")
 """Modules of experiments whose code can change what a cell's record says."""
 
@@ -44,10 +44,8 @@ class Cell:
         table, block, row, column: where the number is.
         guarantee: the column of ours that it belongs to.
         seed: the run's seed.
-        federation: its settings.
-        clip_norm: C, or where a controller starts from.
+        setting: the federation, clip norms, and what the controller sets and sees.
         controller: spec of the controller that sets the knobs.
-        view: the environment's side: knobs, signals, and whether accuracy is measured after every round.
         code: version of the code that runs it.
         substitute_for: the paper's dataset, where another has taken its place; else "".
     """
@@ -58,21 +56,24 @@ class Cell:
     column: str
     guarantee: str
     seed: int
-    federation: FederationConfig
-    clip_norm: float
+    setting: Setting
     controller: str
-    view: EnvSpec
     code: str
     substitute_for: str = ""
 
     @property
-    def clip_range(self) -> tuple[float, float]:
-        """Lowest and highest clip norm that a controller may choose."""
-        return self.clip_norm / CLIP_SPAN, self.clip_norm * CLIP_SPAN
+    def federation(self) -> FederationConfig:
+        """Settings of the federation."""
+        return self.setting.federation
+
+    @property
+    def clip_norm(self) -> float:
+        """Clip norm C, from which a controller starts."""
+        return self.setting.task.clip_norm
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The federation's settings, clip norm and controller, as JSON-able values."""
+        """Settings of the federation, clip norm and controller, as JSON-able values."""
         values = asdict(self.federation) | {"clip_norm": self.clip_norm, "controller": self.controller}
         spelled: dict[str, Any] = spelled_out(values)
         return spelled
@@ -83,21 +84,16 @@ class Cell:
 
         The place in the table is not part of it: equal runs of several tables and blocks are one.
         """
-        everything = {
+        return {
             "code": self.code,
             "seed": self.seed,
-            "federation": asdict(self.federation),
-            "environment": asdict(self.view),
-            "clip_norm": self.clip_norm,
-            "clip_range": self.clip_range,
-            "controller": controller_record(self.controller),
+            "setting": self.setting.as_record(),
+            "controller": spelled_out(controller_record(self.controller)),
         }
-        spelled: dict[str, Any] = spelled_out(everything)
-        return spelled
 
     @property
     def stem(self) -> str:
-        """The readable beginning of its key."""
+        """Readable beginning of its key."""
         config = self.federation
         words = [config.dataset, config.method, f"epsilon={config.epsilon:g}", config.partition, config.guarantee]
         return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in (*words, str(self.seed)))
@@ -108,7 +104,7 @@ class Cell:
         return f"{self.stem}__{digest(self.asked)[:10]}"
 
     def path(self, folder: Path) -> Path:
-        """Its record in a run's folder."""
+        """Path of its record in the folder of a table."""
         return folder / "cells" / f"{self.key}.json"
 
     def __str__(self) -> str:
@@ -116,7 +112,7 @@ class Cell:
 
 
 def controller_record(spec: str) -> dict[str, Any]:
-    """A controller with all its parameters, those left to their default in words where a task settles them."""
+    """Describe a controller by all its parameters; defaults that a task settles are given in words."""
     contender = parse_contender(spec)
     if isinstance(contender, Online):
         return {"name": ONLINE, **asdict(contender.spec), **asdict(OnlineSettings())}
@@ -128,7 +124,7 @@ def controller_record(spec: str) -> dict[str, Any]:
 def make_cells(
     table: PaperTable, guarantees: tuple[str, ...], seeds: int, change: Layer, curves: bool = False
 ) -> list[Cell]:
-    """All cells of a table: whole tables first, seed by seed.
+    """Make all cells of a table: whole tables first, seed by seed.
 
     Args:
         table: the table.
@@ -167,17 +163,25 @@ def _cell(
         column=place[1],
         guarantee=guarantee,
         seed=seed,
-        federation=make_federation(values, guarantee),
-        clip_norm=float(own["clip_norm"]),
+        setting=_setting(
+            make_federation(values, guarantee),
+            float(own["clip_norm"]),
+            _view(str(own["controller"]), guarantee, curves),
+        ),
         controller=str(own["controller"]),
-        view=_view(str(own["controller"]), guarantee, curves),
         code=code_version(*RECORDING_MODULES),
         substitute_for=block.dataset if substitute else "",
     )
 
 
+def _setting(federation: FederationConfig, clip_norm: float, view: EnvSpec) -> Setting:
+    """Make a task of the run's own, under one name for all, so that equal runs of two tables have equal settings."""
+    clip_range = (clip_norm / CLIP_SPAN, clip_norm * CLIP_SPAN)
+    return Setting(Task("paper", "a cell of a paper's table", federation, clip_range, clip_norm), view)
+
+
 def _view(controller: str, guarantee: str, curves: bool) -> EnvSpec:
-    """The environment's side of a run: what its controller sets and sees."""
+    """Knobs and signals of a run, as its controller needs them."""
     needs = parse_contender(controller).needs(guarantee)
     return EnvSpec(knobs=needs.knobs, signals=needs.signals, reward="final-accuracy", evaluate_every_round=curves)
 
@@ -186,7 +190,7 @@ _OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED}
 
 
 def choose_dataset(wanted: str, forced: str = "") -> str:
-    """The dataset to run on: the forced one, the paper's, or the best substitute that is at hand."""
+    """Choose the dataset: the forced one, the paper's, or the best substitute that is at hand."""
     if forced:
         dataset_entry(forced)
         return forced
@@ -195,7 +199,7 @@ def choose_dataset(wanted: str, forced: str = "") -> str:
 
 @lru_cache(maxsize=64)
 def fitting_model(model: str, dataset: str) -> str:
-    """The model, or where a substitute's images are too small for it, one that is not."""
+    """Choose the model, or one that takes smaller images where a substitute's are too small for it."""
     for name in (model, "cnn2"):
         try:
             build_model(name, SUBSTITUTES.get(dataset, (3, 32, 32)), 10)
@@ -206,7 +210,7 @@ def fitting_model(model: str, dataset: str) -> str:
 
 
 def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConfig:
-    """The settings of a run. One that adds no noise is the same under every guarantee and at every ε."""
+    """Make the settings of a run; without noise they are the same under every guarantee and at every ε."""
     values = {"population": "all", **values}  # a paper's federation is made of its whole dataset
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the papers' delta: it is told once, with the table

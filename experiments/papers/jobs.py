@@ -20,11 +20,11 @@ from fl_core.base.errors import InputError
 from fl_core.base.processes import process_context
 
 Finished = Callable[[], object]
-"""Told after every cell."""
+"""Callback after every cell."""
 
 
 def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, finished: Finished) -> None:
-    """Run the cells that have no record that can be believed.
+    """Run the cells that have no usable record.
 
     Args:
         cells: those wanted.
@@ -48,7 +48,7 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, finished: Finished
 
 
 def distinct(cells: Sequence[Cell]) -> list[Cell]:
-    """Of equal runs the first."""
+    """Drop cells whose run equals that of an earlier one."""
     found: dict[str, Cell] = {}
     for cell in cells:
         found.setdefault(cell.key, cell)
@@ -67,7 +67,7 @@ def _run_here(cells: Sequence[Cell], folder: Path, progress: TableProgress, fini
 
 
 class _Pool:
-    """Processes with one cell each. A process that dies ends the whole table with a sentence, not with a hang."""
+    """Pool of processes with one cell each; one that dies ends the table with an `InputError`."""
 
     def __init__(self, folder: Path, progress: TableProgress, finished: Finished):
         self._folder, self._progress, self._finished = folder, progress, finished
@@ -115,7 +115,7 @@ class _Pool:
 
 
 def _work(cell: Cell, folder: Path, connection: Connection) -> None:
-    """What a process does: one cell, telling of its rounds, or of what is wrong in one sentence."""
+    """Run one cell in a process of its own, sending the rounds done, or the sentence of an `InputError`."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's business

@@ -1,4 +1,4 @@
-"""How far a table's runs are, and how long the rest will take. Methods differ much in cost: each counts its own."""
+"""Progress of a table's runs and an estimate of the time left, with a cost of its own for each method."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from experiments.papers.cells import Cell
 
 
 class Estimate:
-    """Seconds that cells take, from those that are done."""
+    """Estimate of the seconds that cells take, from those that are done."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], list[float]] = {}
 
     def learn(self, cell: Cell, seconds_per_round: float) -> None:
-        """Take note of a cell, or of part of one."""
+        """Add the measurement of a cell, or of part of one."""
         self._known.setdefault(_kind(cell), []).append(seconds_per_round)
 
     def seconds(self, cell: Cell) -> float | None:
-        """What a cell will take: as those of its kind, else as all known ones together; None while none is."""
+        """Estimate the seconds of a cell from those of its kind, else from all known ones; None while none is known."""
         known = self._known.get(_kind(cell)) or [one for kind in self._known.values() for one in kind]
         return cell.federation.rounds * sum(known) / len(known) if known else None
 
@@ -36,10 +36,10 @@ def _kind(cell: Cell) -> tuple[str, str, str]:
 
 
 class TableProgress:
-    """A bar of cells with the time left, and a line for each finished one, on standard error."""
+    """Progress bar of cells with the time left, and a line for each finished one, on standard error."""
 
     def __init__(self, missing: Sequence[Cell], done: Sequence[Cell], folder: Path, jobs: int):
-        """Start at what earlier commands have done."""
+        """Start at the cells that earlier commands have done."""
         self._missing, self._folder, self._jobs = list(missing), folder, jobs
         self._running: dict[str, tuple[float, int]] = {}
         self._estimate = Estimate()
@@ -66,18 +66,18 @@ class TableProgress:
         self._progress.stop()
 
     def started(self, cell: Cell) -> None:
-        """A cell begins."""
+        """Begin a cell."""
         self._running[cell.key] = time.monotonic(), 0
 
     def advanced(self, cell: Cell, rounds: int) -> None:
-        """Some rounds of it are done."""
+        """Count rounds of a cell that are done."""
         began, before = self._running[cell.key]
         self._running[cell.key] = began, before + rounds
         words = f"{cell.row}, {cell.column}, round {before + rounds} of {cell.federation.rounds}"
         self._progress.update(self._task, description=words, left=self._left())
 
     def finished(self, cell: Cell) -> None:
-        """It has its record."""
+        """End a cell, whose record is on disk."""
         del self._running[cell.key]
         self._missing.remove(cell)
         record = find_record(cell, self._folder) or {}
@@ -88,7 +88,7 @@ class TableProgress:
         self._progress.console.print(words, highlight=False, markup=False)
 
     def _left(self) -> str:
-        """The time left, in words."""
+        """Time left, in words."""
         total = sum(self._remaining(cell) for cell in self._missing)
         return f"about {_time(total / self._jobs)} left" if total else ""
 
@@ -100,7 +100,7 @@ class TableProgress:
         return (time.monotonic() - began) / rounds * (cell.federation.rounds - rounds)
 
     def _guess(self, cell: Cell) -> float:
-        """Where no cell is done yet: as the running ones."""
+        """Estimate the seconds of a cell from those that run, while none is done."""
         now = time.monotonic()
         known = [(now - began) / rounds for began, rounds in self._running.values() if rounds]
         return cell.federation.rounds * sum(known) / len(known) if known else 0.0
@@ -112,7 +112,7 @@ def _accuracy(record: Mapping[str, Any]) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Write seconds in the largest unit that fits."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

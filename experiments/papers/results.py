@@ -1,4 +1,4 @@
-"""What the finished cells of a table come to, beside the printed numbers."""
+"""Results of the finished cells of a table, beside the printed numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments.records.folder import write_csv
 from fl_core.base.files import spelled_out, write_json
 
 OVERALL = "all"
-"""The column that stands for the mean over the columns."""
+"""Name of the column for the mean over the columns."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Number:
 
 @dataclass(frozen=True)
 class BlockResult:
-    """Our side of a block.
+    """Results of a block.
 
     Attributes:
         block: the paper's side.
@@ -80,16 +80,16 @@ class BlockResult:
 
     @property
     def guarantees(self) -> tuple[str, ...]:
-        """Those that there are numbers for."""
+        """Guarantees that there are numbers for."""
         return tuple(dict.fromkeys(number.guarantee for number in self.numbers))
 
     def find(self, row: str, column: str, guarantee: str) -> Number | None:
-        """The number at a place, if there is one."""
+        """Find the number at a place; None where there is none."""
         place = (row, column, guarantee)
         return next((one for one in self.numbers if (one.row, one.column, one.guarantee) == place), None)
 
     def correlations(self, guarantee: str) -> dict[str, float | None]:
-        """Spearman's ρ between our order of the rows and the printed one: per column, and of the means over columns.
+        """Correlate our order of the rows with the printed one (Spearman's ρ), per column and for the columns' means.
 
         None where fewer than two rows have both numbers, or all of a side are equal.
         """
@@ -98,7 +98,7 @@ class BlockResult:
         return found | {OVERALL: rank_correlation(self._pairs(guarantee, self._common(guarantee)))}
 
     def column_correlations(self, guarantee: str) -> dict[str, float | None]:
-        """The same of the columns' order within each row, for tables that vary a parameter of one method."""
+        """Correlate our order of the columns with the printed one within each row: a table may vary one parameter."""
         found = {}
         for row in self.block.rows:
             numbers = [self.find(row, column, guarantee) for column in self.block.columns]
@@ -108,7 +108,7 @@ class BlockResult:
         return found
 
     def _common(self, guarantee: str) -> list[str]:
-        """Columns where every row that has any of our numbers has both."""
+        """Columns in which every row with any of our numbers has both numbers."""
         rows = {number.row for number in self.numbers if number.guarantee == guarantee and number.printed is not None}
         return [c for c in self.block.columns if len(self._rows(guarantee, c)) == len(rows)]
 
@@ -137,7 +137,7 @@ def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
 
 
 def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
-    """The results of the cells that have a record that can be believed, block by block."""
+    """Gather the results of the cells that have a usable record, block by block."""
     found = []
     for block in table.blocks.values():
         own = [cell for cell in cells if cell.block == block.name]
@@ -163,7 +163,7 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
 
 
 def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all of them have in common."""
+    """Settings with the same value in all of them."""
     return {name: value for name, value in settings[0].items() if all(one[name] == value for one in settings)}
 
 
@@ -195,7 +195,7 @@ def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping
 
 
 def _largest(values: Iterable[Any]) -> float | None:
-    """The largest ε; None as soon as one of the runs has none."""
+    """Largest ε of several runs; None if one of them has none."""
     known = list(values)
     return None if any(value is None for value in known) else max(map(float, known))
 

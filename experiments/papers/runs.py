@@ -1,4 +1,4 @@
-"""Running a cell of a paper's table, and what its record says."""
+"""Run of a cell of a paper's table, and the results in its record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from envs import EnvCore, Setting
+from envs import EnvCore
 from envs.playing import Policy, RowProgress, decisions
-from envs.tasks import Task
 from experiments.contenders.contenders import parse_contender
 from experiments.papers.cell_records import write_record
 from experiments.papers.cells import Cell
@@ -45,11 +44,10 @@ def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
 
 
 def cell_core(cell: Cell) -> EnvCore:
-    """Make the environment of a cell: a task of its own, under the knobs and signals that its controller needs."""
-    task = Task(cell.table, str(cell), cell.federation, cell.clip_range, cell.clip_norm)
+    """Make the environment of a cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return EnvCore(Setting(task, cell.view))
+        return EnvCore(cell.setting)
 
 
 def _policy(core: EnvCore, cell: Cell) -> Policy:
@@ -92,7 +90,7 @@ def _results(core: EnvCore) -> dict[str, Any]:
 
 
 def _tests(core: EnvCore, last: Mapping[str, float]) -> dict[str, float]:
-    """Measure the clients' final accuracy under every test: what papers mean by it is often left open."""
+    """Measure the clients' final accuracy under every test: papers often leave open which one they took."""
     usual = core.federation.config.evaluation
     measured = {usual: last.get("personal_accuracy", 0.0)}
     for mode in EVALUATIONS:

@@ -1,4 +1,4 @@
-"""The results of a paper's table as sheets that people read: on the terminal, and as result.md."""
+"""The results of a paper's table as sheets, for the terminal and for result.md."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Sheet:
     remarks: tuple[str, ...] = ()
 
     def as_markdown(self) -> str:
-        """As a section of a Markdown file."""
+        """Write it as a section of a Markdown file."""
         lines = [self.heading, ("---", *("---:" for _ in self.heading[1:])), *self.rows]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         remarks = "".join(f"\n- {remark}" for remark in self.remarks)
         return f"**{self.title}**\n\n{table}\n" + (f"{remarks}\n" if remarks else "")
 
     def as_rich(self) -> Table:
-        """As a table on a terminal."""
+        """Make a table for a terminal."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for number, name in enumerate(self.heading):
             table.add_column(name, justify="right" if number else "left")
@@ -50,7 +50,7 @@ class Sheet:
 
 
 def sheets(result: BlockResult) -> list[Sheet]:
-    """Everything about a block."""
+    """Make all sheets of a block that have rows."""
     if not result.numbers:
         return []
     made = [_accuracy(result), _order(result), _privacy(result), _tests(result), _cost(result)]
@@ -58,7 +58,7 @@ def sheets(result: BlockResult) -> list[Sheet]:
 
 
 def _accuracy(result: BlockResult) -> Sheet:
-    """Printed numbers, and ours below them."""
+    """Make the sheet of printed numbers with ours below them."""
     block, rows = result.block, []
     for row in block.rows:
         lines = {PRINTED: [_fixed(block.number(row, column)) for column in block.columns]}
@@ -93,7 +93,7 @@ def _ours(result: BlockResult, row: str, column: str, guarantee: str) -> str:
 
 
 def _order(result: BlockResult) -> Sheet:
-    """Whether the methods come in the printed order."""
+    """Make the sheet of rank correlations with the printed order."""
     block, remarks = result.block, tuple[str, ...]()
     if len(block.rows) > 1:
         names = (*block.columns, OVERALL)
@@ -111,7 +111,7 @@ def _order(result: BlockResult) -> Sheet:
 
 
 def _privacy(result: BlockResult) -> Sheet:
-    """What each ε is worth."""
+    """Make the sheet of every ε that was spent, claimed and certified."""
     rows, uncovered = [], {}
     for row in result.block.rows:
         for guarantee in result.guarantees:
@@ -131,7 +131,7 @@ def _privacy(result: BlockResult) -> Sheet:
 
 
 def _span(view: str, epsilons: Iterable[float | None]) -> list[str]:
-    """A remark about ε under another view, where there is one."""
+    """Write a remark about ε under another view, where there is one."""
     known = [epsilon for epsilon in epsilons if epsilon is not None]
     if not known:
         return []
@@ -148,7 +148,7 @@ def _epsilons(number: Number) -> str:
 
 
 def _tests(result: BlockResult) -> Sheet:
-    """The same models under every test."""
+    """Make the sheet of accuracy under every test."""
     if result.block.measure != "personal_accuracy":
         return Sheet("", (), ())
     rows = []
@@ -197,7 +197,7 @@ def _fixed(value: float | None) -> str:
 
 
 def settings_line(result: BlockResult) -> str:
-    """The settings that all runs of a block share, in a line."""
+    """Write the settings that all runs of a block share, in a line."""
     known = result.settings
     names = [name for name in (*_SHOWN, *_TRAINING) if name in known]
     unused = "local_steps" if known.get("local_epochs") else "local_epochs"
@@ -205,7 +205,7 @@ def settings_line(result: BlockResult) -> str:
 
 
 def markdown(table: PaperTable, results: Sequence[BlockResult]) -> str:
-    """The whole result.md."""
+    """Compose result.md."""
     parts = [f"# {table.paper}, {table.where}: {table.title}\n", "".join(_listed("Left open by the paper", table.open))]
     parts.append("".join(_listed("To know", table.notes)))
     for result in results:
@@ -227,7 +227,7 @@ def write_markdown(table: PaperTable, results: Sequence[BlockResult], folder: Pa
 
 
 def print_sheets(results: Sequence[BlockResult]) -> None:
-    """The same on the terminal."""
+    """Print the sheets on the terminal."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     for result in results:
         for sheet in sheets(result):

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Measure:
-    """A line of the catalogue of what printed numbers are.
+    """A line of the catalogue of measures, one of which each printed number is.
 
     Attributes:
         summary: its meaning and unit, for headings.
@@ -55,7 +55,7 @@ MEASURES: dict[str, Measure] = {
 Layer = Mapping[str, Any]
 
 _OWN = ("clip_norm", "controller")
-"""What a layer may say beside fields of `FederationConfig`."""
+"""Settings of a layer beside the fields of `FederationConfig`."""
 _ADDED = ("set", "without")
 _ALLOWED = frozenset([*_OWN, *(one.name for one in fields(FederationConfig))])
 
@@ -83,15 +83,15 @@ class Block:
 
     @property
     def dataset(self) -> str:
-        """The dataset of the paper's experiment."""
+        """Dataset of the paper's experiment."""
         return str(self.settings["dataset"])
 
     def layers(self, row: str, column: str) -> tuple[Layer, ...]:
-        """What settles a cell."""
+        """Layers that a cell is merged from."""
         return self.settings, self.rows[row], self.columns[column]
 
     def number(self, row: str, column: str) -> float | None:
-        """What the paper prints there."""
+        """Printed number at a place; None where the paper prints none."""
         numbers = self.printed.get(row)
         return None if numbers is None else numbers[list(self.columns).index(column)]
 
@@ -118,7 +118,7 @@ class PaperTable:
 
 
 def merge(*layers: Layer) -> dict[str, Any]:
-    """Layers on top of each other; `set` and `without` add up."""
+    """Merge layers, later ones on top; `set` and `without` add up."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -130,13 +130,13 @@ def merge(*layers: Layer) -> dict[str, Any]:
 
 
 def table_names() -> list[str]:
-    """Every table there is."""
+    """List the names of all tables."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @lru_cache(maxsize=64)
 def find_table(name: str) -> PaperTable:
-    """The table of a name.
+    """Find a table by name.
 
     Raises:
         InputError: there is none.
@@ -165,7 +165,7 @@ def _table(name: str, content: Mapping[str, Any]) -> PaperTable:
 
 
 def _block(label: str, block: Mapping[str, Any], content: Mapping[str, Any]) -> Block:
-    """A block, with what the whole table says where it does not."""
+    """Read a block; entries that it lacks are those of the whole table."""
     rows = {str(row): layer or {} for row, layer in (block.get("rows") or content["rows"]).items()}
     columns = {str(column): layer or {} for column, layer in (block.get("columns") or content["columns"]).items()}
     printed = {str(row): tuple(numbers) for row, numbers in (block.get("printed") or {}).items()}

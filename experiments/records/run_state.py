@@ -56,7 +56,7 @@ def run_record(core: EnvCore, policy: Policy) -> dict[str, Any]:
     Left out is the executor: a run that goes on takes the one that was measured at its beginning.
     """
     record = environment_record(core)
-    del record["federation"]["executor"]
+    del record["setting"]["executor"]
     describe = getattr(policy, "describe", dict)  # what searches and trainings have found is in it
     return record | {"controller": spelled_out(describe())}
 

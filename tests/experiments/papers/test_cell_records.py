@@ -45,16 +45,16 @@ def rewrite(path, **changes):
 
 def test_every_setting_is_in_the_key():
     own = cell()
-    assert set(own.asked["federation"]) == {field.name for field in dataclasses.fields(FederationConfig)}
-    assert set(own.asked["environment"]) == {field.name for field in dataclasses.fields(EnvSpec)}
+    kinds = (EnvSpec, FederationConfig)
+    assert {field.name for kind in kinds for field in dataclasses.fields(kind)} < set(own.asked["setting"])
     assert own.asked["controller"]["name"] == "none"
     others = [
         dataclasses.replace(own, seed=own.seed + 1),
         dataclasses.replace(own, code="0" * 12),
-        dataclasses.replace(own, clip_norm=2 * own.clip_norm),
         dataclasses.replace(own, controller="aqc"),
-        dataclasses.replace(own, view=dataclasses.replace(own.view, evaluate_every_round=True)),
-        dataclasses.replace(own, federation=dataclasses.replace(own.federation, test_fraction=0.25)),
+        cell(clip_norm=2 * own.clip_norm),
+        dataclasses.replace(own, setting=own.setting.replace(evaluate_every_round=True)),
+        dataclasses.replace(own, setting=own.setting.replace(test_fraction=0.25)),
     ]
     assert len({one.key for one in (own, *others)}) == 1 + len(others)
     elsewhere = dataclasses.replace(own, table="x", block="x", row="x", column="x", substitute_for="x")
@@ -75,8 +75,8 @@ def change_the_usual_view(patch):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (change_the_usual_federation, "federation.weight_decay is 0.0 there and 0.25 here"),
-        (change_the_usual_view, "environment.decision_rounds is 1 there and 2 here"),
+        (change_the_usual_federation, "setting.weight_decay is 0.0 there and 0.25 here"),
+        (change_the_usual_view, "setting.decision_rounds is 1 there and 2 here"),
     ],
 )
 def test_a_changed_default_is_another_run(tmp_path, monkeypatch, change, difference):
@@ -103,7 +103,7 @@ def test_the_record_must_say_what_is_asked(tmp_path):
     own, other = cell(), cell(test_fraction=0.25)
     write_record(other, tmp_path, RESULTS)
     other.path(tmp_path).rename(own.path(tmp_path))
-    with pytest.raises(InputError, match=r"was made with federation\.test_fraction 0\.25, but here it is 0\.01"):
+    with pytest.raises(InputError, match=r"was made with setting\.test_fraction 0\.25, but here it is 0\.01"):
         read_record(own, tmp_path)
     write_record(own, tmp_path, RESULTS)
     assert read_record(own, tmp_path)["seed"] == own.seed
@@ -114,7 +114,7 @@ def test_the_record_must_say_what_is_asked(tmp_path):
     assert find_record(own, tmp_path) is None
     (line,) = unused([own], [own], tmp_path)
     assert line.startswith("1 finished run of an older version of dpilot or damaged, not used: ")
-    assert "has format None, but this version of dpilot reads format 1" in line
+    assert "has format None, but this version of dpilot reads format 2" in line
     own.path(tmp_path).write_text("{")
     assert find_record(own, tmp_path) is None
 

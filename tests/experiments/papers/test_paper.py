@@ -151,7 +151,7 @@ def test_an_agent_that_learns_within_the_run_is_judged_by_what_it_sees(folder, c
     assert main(command) == 0
     assert "2 runs, 2 to do" in capsys.readouterr().out
     records = [json.loads(path.read_text()) for path in (folder / "here" / "cells").glob("*.json")]
-    by_guarantee = {record["asked"]["federation"]["guarantee"]: record for record in records}
+    by_guarantee = {record["asked"]["setting"]["guarantee"]: record for record in records}
     exact = [text for text in by_guarantee["as-published"]["privacy"]["uncovered"] if "the controller" in text]
     assert "trimmed_loss" in exact[0]
     assert by_guarantee["sound"]["privacy"]["uncovered"] == []
