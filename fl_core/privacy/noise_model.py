@@ -1,4 +1,4 @@
-"""Which noise a method's released sums carry: who draws it, whose upload carries it, where, and how much.
+"""Noise of a method's released sums: who draws it, whose upload carries it, where, and how much.
 
 Release, charging, uplink, audit and reports ask this one object, so that none of them can count noise that another does
 not add.
@@ -72,7 +72,7 @@ class Amount:
     support: Tensor | None
 
     def of(self, draws: Tensor) -> Tensor:
-        """The noise that standard normal draws `[rows, (width,) size]` become."""
+        """Scale standard normal draws `[rows, (width,) size]` to the noise."""
         noise = self.scale.unsqueeze(-1) * draws
         noise = noise if self.spread is None else noise * self.spread
         return noise if self.support is None else noise * self.support
@@ -85,10 +85,10 @@ class NoiseModel:
     Attributes:
         placement: one of `PLACEMENTS`.
         drawn_by: one of `DRAWERS`.
-        by_upload: whether every upload carries noise of its own that differs from the others'; otherwise the noise of
+        by_upload: True if every upload carries noise of its own that differs from the others'; otherwise the noise of
             the sum is one draw, also where clients draw it: their shares are alike, and add up to the same.
         coordinates: one of `COORDINATES`, where the noise lies.
-        hidden_support: whether clients choose during training where their uploads, and the noise in them, lie, so that
+        hidden_support: True if clients choose during training where their uploads, and the noise in them, lie, so that
             nobody can say before how many of them noise a coordinate.
     """
 
@@ -100,26 +100,26 @@ class NoiseModel:
 
     @property
     def private(self) -> bool:
-        """Whether there is noise."""
+        """True if there is noise."""
         return self.drawn_by != "nobody"
 
     @property
     def by_clients(self) -> bool:
-        """Whether clients draw the noise, so that it travels with their uploads."""
+        """True if clients draw the noise, so that it travels with their uploads."""
         return self.drawn_by == "clients"
 
     @property
     def in_full(self) -> bool:
-        """Whether each upload carries std Cσ by itself; else all of a cohort's together do."""
+        """True if each upload carries std Cσ by itself; otherwise all of a cohort's together do."""
         return self.placement == "local"
 
     @property
     def fills_choices(self) -> bool:
-        """Whether clients send noise also where they have chosen, by their data, to send nothing."""
+        """True if clients send noise also where they have chosen, by their data, to send nothing."""
         return self.by_clients and not self.hidden_support
 
     def upload_factor(self, participants: float) -> float | None:
-        """Factor on σ for an adversary who sees single uploads of a cohort of this size; None if those have no noise.
+        """Compute the factor on σ for who sees single uploads of a cohort of this size; None if those have no noise.
 
         Such an adversary sees who takes part as well: its ε has no amplification by sampling.
         """
@@ -130,7 +130,7 @@ class NoiseModel:
     # ---------------------------------------------------------------- how much there is
 
     def of_sum(self, who: Contributors) -> Amount:
-        """The noise of the sums as one draw `[runs, size]`; an empty cohort's is that of one client, in full."""
+        """Compute the noise of the sums as one draw `[runs, size]`; an empty cohort's is that of one client."""
         std = noise_std(self.placement, who.clip, who.noise_multiplier, who.participants)
         if who.weights is not None:
             mean_square = who.weights.square().sum(-1) / who.participants.clamp_min(1)
@@ -138,7 +138,7 @@ class NoiseModel:
         return Amount(std, self._spread_of_sum(who), self._public_support(who))
 
     def of_uploads(self, who: Contributors) -> Amount:
-        """The noise of every upload, before its weight `[runs, width, size]`."""
+        """Compute the noise of every upload, before its weight `[runs, width, size]`."""
         multiplier = who.noise_multiplier.unsqueeze(-1).expand(who.present.shape)
         if who.noise_ratio is not None:
             multiplier = multiplier / who.noise_ratio.clamp(LEAST_RATIO, 1.0)
@@ -148,7 +148,7 @@ class NoiseModel:
         return Amount(std, _spread(who), who.uploaded)
 
     def std(self, who: Contributors, size: int) -> Tensor:
-        """Standard deviation of the noise in every coordinate of the released sums `[runs, size]`."""
+        """Compute the standard deviation of the noise in every coordinate of the released sums `[runs, size]`."""
         ones = torch.ones(len(who.clip), size, device=who.clip.device)
         if not self.private:
             return torch.zeros_like(ones)
@@ -160,7 +160,7 @@ class NoiseModel:
         return torch.where((who.participants > 0).unsqueeze(-1), each.square().sum(1).sqrt(), whole)
 
     def expected_norm(self, who: Contributors, size: int, cohort: float) -> Tensor:
-        """Norm that the noise of the sums should have, without a word on who took part `[runs]`.
+        """Compute the norm that the noise of the sums should have, without a word on who took part `[runs]`.
 
         Args:
             who: the clients, of whom only what is public is read.
@@ -178,7 +178,7 @@ class NoiseModel:
     # ---------------------------------------------------------------- what it hides
 
     def effective_factor(self, who: Contributors) -> float:
-        """The part of σ that the noise of one run's sum certifies for its least protected client.
+        """Compute the part of σ that the noise of one run's sum certifies for its least protected client.
 
         That client moves the sum by at most C√w_l in block l, times its weight. With weights and the noise of all it is
         σ·√(Σw²)/(√m·max w); where only k of m clients noise a coordinate σ·√(k/m). Whoever asks for more noise is
@@ -192,7 +192,7 @@ class NoiseModel:
         return 1 / math.sqrt(float(self._precisions(who).max()))
 
     def _precisions(self, who: Contributors) -> Tensor:
-        """Squared distance by which each client moves the sum, in units of the noise and of 1/σ² `[clients]`."""
+        """Compute the squared distance by which each client moves the sum over the noise, times σ² `[clients]`."""
         (there,) = who.present
         clients, blocks = int(there.sum()), len(who.layer_sizes)
         weights = who.present.to(torch.float32) if who.weights is None else who.weights

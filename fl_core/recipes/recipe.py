@@ -167,11 +167,11 @@ class Recipe:
         return (*found, *self.published_uncovered)
 
     def noise(self, placement: str, published: bool = False) -> NoiseModel:
-        """The noise that its released sums carry.
+        """Say which noise its released sums carry.
 
         Args:
             placement: one of `PLACEMENTS`.
-            published: whether it runs as published; in the papers it is always the clients that add noise, each its
+            published: True if it runs as published; in the papers it is always the clients that add noise, each its
                 share, whatever the placement is called.
         """
         own_masks = self.personalization.masks_uploads

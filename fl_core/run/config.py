@@ -195,7 +195,7 @@ class FederationConfig:
         )
 
     def noise_model(self) -> NoiseModel:
-        """The noise that the method's released sums carry."""
+        """Say which noise the method's released sums carry."""
         return self.recipe().noise(self.placement, self.guarantee == "as-published")
 
     def _check_telemetry(self) -> None:

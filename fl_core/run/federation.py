@@ -1,4 +1,4 @@
-"""The federated run, one round at a time, for a batch of runs.
+"""Federated runs, one round at a time, as a batch.
 
 State leads with `[runs, ...]`, client tensors with `[runs, clients, ...]`; a single run is a batch of one. Runs may be
 at different rounds: every draw is a function of (seed, stream, round), so a row of a batch equals the run alone.
@@ -97,7 +97,7 @@ class Federation(Simulation):
         self.begin(rows, settings, self.prepare(rows, settings))
 
     def prepare(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> list[tuple[Books, ClientIndex]]:
-        """The budgets and the data of new runs, for `begin`; nothing is started.
+        """Make the budgets and the data of new runs, for `begin`; nothing is started.
 
         Raises:
             InputError: as `start`.
@@ -138,11 +138,11 @@ class Federation(Simulation):
         self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
 
     def default_knobs(self, row: int) -> dict[str, float]:
-        """What a run does where nobody sets a knob, by the knob's name."""
+        """Return the value of every knob of a run where nobody sets it, by name."""
         return dict(self._defaults[row])
 
     def noise_at(self, row: int) -> Callable[[float | None], float]:
-        """The uniform noise multiplier of a run as a function of ε (None: its own)."""
+        """Return the uniform noise multiplier of a run as a function of ε (None: its own)."""
 
         def noise(epsilon: float | None) -> float:
             budget = self.charging.budgets[row]
@@ -197,11 +197,18 @@ class Federation(Simulation):
         return {name: value * scales if find_figure(name).is_norm else value for name, value in figures.items()}
 
     def knob_values(self, plan: RoundPlan) -> dict[str, Tensor]:
-        """Gather the values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`)."""
-        values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in (self._defaults[0] or {})}
+        """Gather the values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`).
+
+        C is among them also where nothing is clipped, if updates are exchanged or a loss reads it.
+        """
+        values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in self._defaults[0]}
         values.pop("layer_weights", None)  # the method's own, unless the plan has them
-        clip_norm = plan.clip_norm / self.update_scales
-        values |= {"clip_norm": clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
+        objective = self.recipe.objective
+        if self.recipe.exchanges or "clip_norm" in objective.needs or objective.clamp_count:
+            values["clip_norm"] = plan.clip_norm / self.update_scales
+        if self.recipe.exchanges:
+            values["server_learning_rate"] = plan.server_learning_rate
+        values |= plan.settings
         return {name: self._tensor(value) for name, value in values.items()}
 
     def _effective_factor(self, row: int, same_layers: bool) -> float:
@@ -216,7 +223,7 @@ class Federation(Simulation):
     # ---------------------------------------------------------------- looking at it
 
     def evaluate(self, mode: str = "") -> dict[str, FloatArray]:
-        """Accuracy and loss of every run as it stands, by figure name `[runs]`.
+        """Measure accuracy and loss of every run as it stands, by figure name `[runs]`.
 
         Args:
             mode: what clients' models are tested on, one of `EVALUATIONS`; empty takes the configuration's.
@@ -226,7 +233,7 @@ class Federation(Simulation):
     # ---------------------------------------------------------------- saving and resuming
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue bit for bit: `tensors` by name, and `plain` as values for strict JSON."""
+        """Copy everything needed to continue bit for bit: `tensors` by name, and `plain` as values for strict JSON."""
         return saved_state.save(
             self.config, self.settings, self.executor.kind, self.state, self.charging.books, self.secrets
         )

@@ -1,4 +1,4 @@
-"""What leaves the clients: clipped, noised, summed, and turned into the server's next model."""
+"""Release of a round's updates: clip, noise, sum and mean."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cohorts(Contributors):
 
 @dataclass(frozen=True)
 class Released:
-    """What came out.
+    """Results of a release.
 
     Attributes:
         total: noised sum `[runs, size]`.
@@ -88,7 +88,7 @@ class Releasing:
         return self._with_empty_cohorts(total, cohorts, draw), uploads
 
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
-        """Sums of the clients' own noise `[runs, size]`; where there is no client, the server's: silence would tell."""
+        """Replace the sums `[runs, size]` of empty cohorts by the server's noise: silence would tell."""
         empty = cohorts.participants == 0
         if not bool(empty.any()):
             return total
@@ -98,7 +98,7 @@ class Releasing:
     # ---------------------------------------------------------------- clip
 
     def _clip_norms(self, cohorts: Cohorts) -> Tensor | None:
-        """C of every client and block `[runs, width or 1, blocks]`."""
+        """Compute C of every client and block `[runs, width or 1, blocks]`."""
         norms = self._clipping.norms(cohorts.clip, cohorts.layer_weights)
         if norms is not None and cohorts.clip_ratio is not None:
             norms = norms * cohorts.clip_ratio.clamp_max(1.0).unsqueeze(-1)
@@ -107,14 +107,14 @@ class Releasing:
     # ---------------------------------------------------------------- aggregation and accounts
 
     def _sharers(self, cohorts: Cohorts) -> Tensor | None:
-        """Clients that upload each coordinate `[runs, size]`; None where all do."""
+        """Count the clients that upload each coordinate `[runs, size]`; None where all do."""
         if self._recipe.aggregation.divide_by != "count" or cohorts.uploaded is None:
             return None
         present = cohorts.present.to(cohorts.uploaded.dtype).unsqueeze(-1)
         return (cohorts.uploaded * present).sum(1)
 
     def effective_factor(self, who: Contributors) -> float:
-        """The part of σ that the real noise of one run's cohort certifies, C = σ = 1.
+        """Compute the part of σ that the real noise of one run's cohort certifies, C = σ = 1.
 
         A clip per coordinate lets updates through that are longer than C.
         """

@@ -64,7 +64,7 @@ def play_round(
         charged: what the ledgers have agreed to.
 
     Returns:
-        The state that the next round starts from, and figures by name `[runs]`, norms in the model's own units.
+        The state that the next round starts from, and metrics by name `[runs]`, norms in the model's own units.
     """
     return Round(simulation, state, knobs, charged).run()
 
@@ -90,7 +90,7 @@ class Round:
         return torch.from_numpy(values).to(self._device)
 
     def _shares(self, lasting: FloatArray) -> Tensor:
-        """Part of C that each client with a budget of its own uses in this round `[runs, clients]`; 0 if out."""
+        """Compute the part of C that each client's own budget leaves it in this round `[runs, clients]`; 0 if out."""
         shares = self._host(lasting.astype("float32"))
         used = shares ** self._knobs["client_budget_strength"].unsqueeze(-1)
         return torch.where(shares > 0, used, 0.0)
@@ -157,7 +157,7 @@ class Round:
         return context
 
     def _update(self, start: Start, trained: Tensor) -> tuple[Tensor, Tensor]:
-        """What clients have to upload `[rows, size]`, all NaN where it is not finite, and where it is `[rows]`."""
+        """Compute what clients upload `[rows, size]`, all NaN where it is not finite, and where it is `[rows]`."""
         update = trained[:, : self._model.size] - start.reference
         if start.shared is not None:
             update = update * start.shared
@@ -245,7 +245,7 @@ class Round:
         return common.unsqueeze(1)
 
     def _layer_weights(self, present: Tensor) -> Tensor | None:
-        """Squared shares of C of the layers `[runs, width or 1, layers]`; None for one clip over all."""
+        """Compute the squared shares of C of the layers `[runs, width or 1, layers]`; None for one clip over all."""
         weights = self._clipping.run_weights(self._state.runs, self._knobs)
         if weights is not None:
             return weights.unsqueeze(1)
@@ -349,11 +349,11 @@ class Round:
     # ---------------------------------------------------------------- noise and means
 
     def _on_device(self, release: str) -> Tensor:
-        """The noise multipliers of a release on the device `[runs]`."""
+        """Move the noise multipliers of a release to the device `[runs]`."""
         return self._host(self._charged.noise[release].astype("float32"))
 
     def _unit_noise(self, release: str) -> Tensor:
-        """Std of the noise of a sum of sensitivity 1 `[runs]`."""
+        """Compute the std of the noise of a sum of sensitivity 1 `[runs]`."""
         multiplier = self._on_device(release)
         return noise_std(self._config.placement, torch.ones_like(multiplier), multiplier, self._participants)
 

@@ -32,7 +32,7 @@ from fl_core.training.memory import keep_freed_memory
 
 
 class Simulation:
-    """What the rounds of a batch of runs are computed with, whatever state they start from.
+    """Data, models and local training of a batch of runs, whatever state their rounds start from.
 
     Attributes:
         config: settings that the runs share.
@@ -74,7 +74,7 @@ class Simulation:
         self.tables = ClientTables(self._indices, self.device)
 
     def _client_index(self, settings: RunSettings) -> ClientIndex:
-        """Who holds what in a run."""
+        """Spread the samples of a run over its clients."""
         config = self.config
         partition = config.partition if settings.partition is None else settings.partition
         labels, groups = self._dataset.train_labels, self._dataset.train_groups
@@ -94,7 +94,7 @@ class Simulation:
 
     @property
     def seeds(self) -> list[int]:
-        """The runs' seeds."""
+        """Seeds of the runs."""
         return [one.seed for one in self.settings]
 
     @property

@@ -1,4 +1,4 @@
-"""How many bytes a client uploads."""
+"""Bytes of a client's upload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VALUE = 4.0
 
 
 def uplink_bytes(recipe: Recipe, noise: NoiseModel, uploaded: Tensor, shared: Tensor) -> Tensor:
-    """Bytes of each client's upload, `[rows]` or `[1]`: its values, and what tells the server which they are.
+    """Count the bytes of each client's upload, `[rows]` or `[1]`: its values, and what tells the server which they are.
 
     Where a client's noise covers coordinates that its private choice left out, all of them are sent. A mask that the
     server does not know costs a bit per parameter (FedGLP-ADP eq. 20), or 4 bytes per position where that is less.

@@ -147,6 +147,17 @@ def test_clients_that_are_out_are_never_drawn_again_and_keep_their_state():
     assert before is not None
 
 
+def test_budgets_of_the_clients_own_bound_their_updates_whatever_is_said_of_risks():
+    """exact_risk is about measured risks; it must not turn a smaller clip into noise that nobody adds."""
+    plain, other = (Federation(config(set=edits)) for edits in ("", "exact_risk=true"))
+    seen = [uploads_of(one) for one in (plain, other)]
+    for one in (plain, other):
+        one.run_round(plan())
+    assert torch.equal(seen[0][0], seen[1][0])
+    small, large = other.charging.books[0].lasting
+    assert (seen[1][0] <= torch.tensor([small, large] * 4) * (1 + 1e-4)).all()
+
+
 def test_a_saved_run_continues_with_its_clients_budgets():
     one, other = Federation(config()), Federation(config())
     for _ in range(3):

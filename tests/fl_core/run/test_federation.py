@@ -321,6 +321,44 @@ def test_no_draw_is_used_twice(method, streams, monkeypatch):
     assert len({stream_seed(*one) for one in asked}) == len(asked)
 
 
+@pytest.mark.parametrize("method", ["local-only", "frozen-extractor"])
+def test_knobs_that_a_method_does_not_have_are_nowhere(method):
+    federation = Federation(config(method))
+    assert federation.default_knobs(0) == {}
+    assert federation.knob_values(plan()) == {}
+    figures = federation.run_round(plan()).figures
+    assert not {"clip_norm", "server_learning_rate", "noise_multiplier", "clipped_share"} & set(figures)
+    with pytest.raises(InputError, match="knob 'clip_norm' is unknown"):
+        federation.run_round(replace(plan(), settings={"clip_norm": np.ones(1)}))
+
+
+def test_a_loss_reads_the_clip_norm_also_where_nothing_is_exchanged():
+    made = config("local-only", set="term=bounded-norm,bounded-norm.weight=2")
+    near, far = (Federation(made) for _ in range(2))
+    near.run_round(plan(clip=0.01))
+    far.run_round(plan(clip=8.0))
+    start = Federation(made).clients["local"]
+    assert (near.clients["local"] - start).norm() < 0.8 * (far.clients["local"] - start).norm()
+
+
+def test_a_state_of_an_older_format_is_refused_in_a_sentence():
+    federation = Federation(config())
+    state = federation.state_dict()
+    del state["plain"]["format"]
+    with pytest.raises(InputError, match=r"format of the saved state is 1, but this version reads 2 only: .*\.$"):
+        federation.load_state_dict(state)
+
+
+def test_a_round_maps_a_state_to_the_next_and_leaves_the_servers_models_alone():
+    federation = Federation(config("fedglp-adp"))
+    before, server = federation.state, federation.server.clone()
+    federation.run_round(plan())
+    assert federation.state is not before
+    assert torch.equal(before.server, server)
+    assert not torch.equal(federation.server, server)
+    assert set(federation.state.tensors()) == set(before.tensors())
+
+
 def test_equal_seeds_give_equal_runs():
     federation = Federation(config("fedper", sampling_rate=0.5), runs=2)
     federation.start([0, 1], [RunSettings(seed=4)] * 2)
