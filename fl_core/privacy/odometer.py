@@ -95,14 +95,17 @@ class PlannedOdometer:
     rounds: int
 
     def reading(self, rounds: int) -> float:
-        """ε of the first rounds: that of the shortest prefix of the grid that holds them."""
+        """ε of the first rounds: the least of the prefixes that hold them, all of which are valid at once."""
         if rounds == 0:
             return 0.0
         grid = [self.rounds]
         while grid[-1] > 1:
             grid.append(-(-grid[-1] // 2))
-        prefix = min(one for one in grid if one >= rounds)
-        part = 1.0 if len(grid) == 1 else _TOP if prefix == self.rounds else (1 - _TOP) / (len(grid) - 1)
+        return min(self._epsilon(one, len(grid)) for one in grid if one >= rounds)
+
+    def _epsilon(self, prefix: int, prefixes: int) -> float:
+        """ε of a prefix at its part of δ: half for the whole plan, equal parts of the rest for the others."""
+        part = 1.0 if prefixes == 1 else _TOP if prefix == self.rounds else (1 - _TOP) / (prefixes - 1)
         return accounting.epsilon([(self.noise_multiplier, self.sampling_rate, prefix)], part * self.delta)
 
 

@@ -103,6 +103,13 @@ def test_the_best_stopping_rule_does_not_beat_the_odometer_of_sampled_cohorts(ad
     assert epsilon * 0.9 < odometer[-1] < 1.3 * epsilon
 
 
+def test_the_odometer_of_a_plan_never_falls() -> None:
+    ledger = Ledger(1.0, 1e-5, 0.02, 16, adaptive=False)
+    odometer, _ = charged(ledger, [ledger.uniform_noise_multiplier] * 16)
+    assert odometer == sorted(odometer)
+    assert odometer[0] < 1 < odometer[-1] < 1.25
+
+
 def test_an_odometer_reads_the_same_whatever_the_order_of_the_rounds() -> None:
     sigmas = [4.0, 9.0, 5.0, 30.0]
     forward, backward = Ledger(20.0, 1e-5, 0.3, 4), Ledger(20.0, 1e-5, 0.3, 4)
