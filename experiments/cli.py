@@ -141,3 +141,7 @@ def _sentence(box: str) -> str:
     near = re.findall(r"^--[a-z][\w-]*", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
     message = message.rstrip(".")
     return f"{message}; did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else f"{message}."
+
+
+if __name__ == "__main__":
+    main()

@@ -166,12 +166,17 @@ def _hidden(ledger: Ledger) -> str:
 
 
 def _uploads_epsilon(record: RunRecord) -> float:
-    """ε of a client whose uploads are seen in every round, each with the share of noise σ/√m of its cohort of m."""
+    """ε of a client whose uploads are seen in every round, each with the share of noise σ/√m of its cohort of m.
+
+    A cohort whose size is not on record may have been everybody.
+    """
     facts, ledger = record.facts, record.ledger
+    varies = facts.sampling == "poisson" and facts.sampling_rate < 1
+    largest = facts.clients if varies else max(1.0, facts.cohort)
     squares = []
     for charge in ledger.charges:
         known = charge.round < len(facts.cohorts)
-        cohort = facts.cohorts[charge.round] if known else max(1.0, facts.cohort)
+        cohort = facts.cohorts[charge.round] if known else largest
         mu = ledger.sensitivity / charge.noise_multiplier if charge.noise_multiplier else math.inf
         squares.append(cohort * mu**2)
     return gdp_epsilon(math.sqrt(math.fsum(squares)), ledger.delta)
