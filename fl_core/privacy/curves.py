@@ -264,10 +264,12 @@ def noise_multiplier_for_rdp(sampling_rate: float, budgets: npt.ArrayLike, order
             logs = np.log(_rdp_at(sampling_rate, math.exp(log_sigma), orders)) - log_limits
         return min(max(float(np.min(np.where(limits > 0, logs, np.inf))), -700.0), 700.0)
 
-    # Sampling never hurts: RDP <= α/2σ² gives an upper end.
+    # Sampling never hurts: RDP <= α/2σ² gives an upper end, but for the whole orders that stand in at little noise.
     alphas = np.array(orders, dtype=float)
-    high = float(np.min(np.where(limits > 0, np.log(alphas / 2) - log_limits, np.inf))) / 2
+    high = float(np.min(np.where(limits > 0, np.log(alphas / 2) - log_limits, np.inf))) / 2 + 1e-9
+    while gap(high) > 0:
+        high += 0.1
     low = high - 0.1
     while gap(low) <= 0:
         low -= 0.5
-    return math.exp(float(optimize.brentq(gap, low, high + 1e-9, xtol=1e-12, rtol=1e-14)))
+    return math.exp(float(optimize.brentq(gap, low, high, xtol=1e-12, rtol=1e-14)))

@@ -290,5 +290,5 @@ def test_a_state_of_other_shapes_is_refused_in_one_sentence() -> None:
         core.reset([0], [RunSettings(seed=0)])
     with pytest.raises(InputError, match="is of 1 shape of instances, but here are 2"):
         two.load_state_dict(one.state_dict())
-    with pytest.raises(InputError, match="not one that a federation wrote"):
+    with pytest.raises(InputError, match="format of the saved state is 1, but"):
         one.load_state_dict(two.state_dict())

@@ -48,14 +48,18 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_a_run_makes_its_environment_and_nothing_else(counts: Counter[str]) -> None:
+    """Configurations: as asked for, and with the schedule of its noise settled by what the controller sets."""
     assert main(["run", "--controller", "fixed:0.5", *OPTIONS]) == 0
-    assert counts == {"environments": 1, "federations": 1, "configurations": 1, "recipes": 1, "specs": 1}
+    assert counts == {"environments": 1, "federations": 1, "configurations": 2, "recipes": 1, "specs": 1}
 
 
 def test_a_run_with_a_search_makes_one_environment_per_number_of_rows(counts: Counter[str]) -> None:
-    """The run's own; the search's nine and four values on two training instances, of clients of another population."""
+    """The run's own; the search's nine and four values on two training instances, of clients of another population.
+
+    Configurations: of these clients and of those of the search, each with its noise's schedule open and settled.
+    """
     assert main(["run", "--controller", "best-fixed", "--search-instances", "2", *OPTIONS]) == 0
-    assert counts == {"environments": 3, "federations": 3, "configurations": 2, "recipes": 1, "specs": 1}
+    assert counts == {"environments": 3, "federations": 3, "configurations": 4, "recipes": 1, "specs": 1}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -63,12 +67,13 @@ def test_a_comparison_makes_each_different_environment_once(counts: Counter[str]
     """Two views (clip norm alone; clip norm with accounted signals) of one row, in which controllers are checked, and
     of two rows, one for each seed, in which they play; and the two of the search.
 
-    Configurations: as asked for; of the clients of the search; with the accounted signals paid for.
+    Configurations: as asked for, and of the clients of the search, each with its noise's schedule open and settled;
+    with the accounted signals paid for and the schedule settled.
     """
     controllers = ["fixed", "best-fixed", "exponential-decay", "aqc"]
     arguments = ["compare", "--controllers", *controllers, "--seeds", "2", "--search-instances", "2", *OPTIONS]
     assert main(arguments) == 0
-    assert counts == {"environments": 6, "federations": 6, "configurations": 3, "recipes": 1, "specs": 4}
+    assert counts == {"environments": 6, "federations": 6, "configurations": 5, "recipes": 1, "specs": 4}
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -346,23 +346,20 @@ def test_extreme_budgets_are_met(epsilon: float, delta: float, q: float, steps: 
 @pytest.mark.parametrize("accountant", ["rdp", "gdp"])
 @pytest.mark.parametrize("epsilon", [0.01, 1000.0])
 @pytest.mark.parametrize("steps", [1, 10_000])
-def test_extreme_budgets_are_met_or_refused_in_time(accountant: str, epsilon: float, steps: int) -> None:
+def test_extreme_budgets_are_met_in_time(accountant: str, epsilon: float, steps: int) -> None:
     for q in (1.0,) if accountant == "gdp" else (1e-3, 0.3, 1.0):
         for delta in (1e-2, 1e-12):
             start = time.process_time()
-            if accountant == "rdp" and epsilon < float(np.min(rdp_slack(delta))):
-                with pytest.raises(InputError, match="cannot certify so little"):
-                    accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
-            else:
-                sigma = accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
-                spent = accounting.epsilon([(sigma, q, steps)], delta, accountant)
-                assert epsilon * (1 - 1e-3) <= spent <= epsilon
+            sigma = accounting.noise_multiplier_for(epsilon, delta, q, steps, accountant)
+            spent = accounting.epsilon([(sigma, q, steps)], delta, accountant)
+            assert epsilon * (1 - 1e-3) <= spent <= epsilon
             assert time.process_time() - start < 5
 
 
-def test_budget_below_the_reach_of_the_orders_is_refused() -> None:
-    with pytest.raises(InputError, match=r"epsilon is 0\.01, but rdp cannot certify so little"):
-        accounting.noise_multiplier_for(0.01, 1e-12, 0.1, 10, "rdp")
+def test_a_budget_below_the_reach_of_the_plain_conversion_is_met() -> None:
+    sigma = accounting.noise_multiplier_for(0.01, 1e-12, 0.1, 10, "rdp")
+    assert float(np.min(rdp_slack(1e-12))) > 0.01
+    assert accounting.epsilon([(sigma, 0.1, 10)], 1e-12, "pld") < 0.01
 
 
 @pytest.mark.parametrize(

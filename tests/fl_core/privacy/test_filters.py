@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fl_core.privacy import accounting
 from fl_core.privacy.conversion import renyi_budget, renyi_epsilon
 from fl_core.privacy.curves import rdp_closed_form, rdp_of_order, rdp_slack
-from fl_core.privacy.filters import filter_for
+from fl_core.privacy.filters import RenyiFilter, filter_for
 
 
 def exact_delta(epsilon: float, q: float, sigma: float) -> float:
@@ -85,3 +87,11 @@ def test_a_filter_at_its_budget_is_within_the_target_by_pld() -> None:
         assert accounting.epsilon([(sigma, q, rounds)], 1e-5, "pld") <= epsilon
         assert found.epsilon(found.budget) <= epsilon
         assert rounds * rdp_closed_form(q, sigma, (2,))[0] > 0
+
+
+@given(st.floats(-9, 9), st.floats(0.05, 0.999), st.floats(1.05, 200.0))
+def test_noise_for_a_cost_is_found_at_any_cost(power: float, rate: float, order: float) -> None:
+    """Where hardly any noise is asked for, whole orders stand in, and their cost is above what sampling could give."""
+    made = RenyiFilter(1e-5, 1.0, rate, order, 1.0)
+    sigma = made.noise_multiplier(10.0**power)
+    assert made.cost(sigma * (1 + 1e-9)) <= 10.0**power * (1 + 1e-8)

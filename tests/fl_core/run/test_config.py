@@ -93,6 +93,7 @@ NAMED = (
     "sampling",
     "adjacency",
     "noise_schedule",
+    "noise",
     "placement",
     "population",
     "executor",
