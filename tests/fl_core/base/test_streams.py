@@ -57,7 +57,7 @@ def test_noise_whose_keys_share_32_bits_differs():
 
 
 def test_noise_is_normal_also_in_its_tail():
-    draws = normal_draws((20_000_000,), 0, "noise")
+    draws = normal_draws((6_000_000,), 0, "noise")
     assert draws.dtype == torch.float64
     assert abs(float(draws.mean())) < 5 / len(draws) ** 0.5
     assert abs(float(draws.square().mean()) - 1) < 5 * (2 / len(draws)) ** 0.5
