@@ -204,6 +204,7 @@ def finish(comparison: Comparison, folder: Path) -> None:
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(table(comparison))
     console.print(verdict(comparison), highlight=False, soft_wrap=False)
+    console.print(f"Epsilon holds for: {comparison.basis}.", highlight=False, soft_wrap=False)
     console.print(f"Report: {files['report.html']}", highlight=False, soft_wrap=True)
     console.print(f"TensorBoard: tensorboard --logdir {folder.parent}", highlight=False, soft_wrap=True)
 
