@@ -1,4 +1,4 @@
-"""What an ε rests on, in one line that stands wherever one is printed: unit, neighbours, observer and amplification."""
+"""Basis of an ε, printed with every one: unit, adjacency, observer and amplification, in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UPLOADS = "a server that sees each upload, and so who takes part"
 
 
 def basis_text(adjacency: str, placement: str, amplified_at: float = 1.0, uploads: bool = False) -> str:
-    """Say what an ε is about, in one line.
+    """State unit, adjacency, observer and amplification of an ε in one line.
 
     Args:
         adjacency: one of `ADJACENCIES`.

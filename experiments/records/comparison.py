@@ -114,9 +114,9 @@ class ControllerResult:
     """One controller and its episodes."""
 
     name: str
-    """As on the command line, for example "fixed:0.5"."""
+    """Spec of the controller on the command line, for example "fixed:0.5"."""
     label: str
-    """As shown to people."""
+    """Name in reports and figures."""
     signals: str
     """Signal set that the controller was shown, for example "public"."""
     signal_classes: tuple[str, ...]
@@ -280,7 +280,7 @@ class Comparison:
 
     @property
     def basis(self) -> str:
-        """What ε rests on, in one line."""
+        """Unit, adjacency, observer and amplification of ε, in one line."""
         fixed, seen = self.sampling == "fixed", self.placement == "local"
         adjacency = self.adjacency or ("zero-out" if fixed or seen else "add-remove")
         amplified = not fixed and not seen and adjacency != "replace-one"

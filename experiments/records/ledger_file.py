@@ -30,7 +30,7 @@ _LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal cla
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run's books do not say of themselves.
+    """Facts of a run that its ledgers do not hold.
 
     Attributes:
         task, method, controller, seed, guarantee, clients, sampling, sampling_rate, placement: as it was set up.
@@ -80,30 +80,30 @@ class RunFacts:
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """Everything that was shown and that no epsilon covers, in words."""
+        """Disclosures that no ε covers, in words."""
         return not_covered(self.uncovered, self.shown)
 
     @property
     def clients_add_noise(self) -> bool:
-        """Whether single uploads carry noise."""
+        """True if single uploads carry noise."""
         if not self.noise_drawn_by:
             return self.private and (self.placement != "central" or self.guarantee == "as-published")
         return self.noise_drawn_by == "clients"
 
     @property
     def noise_in_advance(self) -> bool:
-        """Whether noise and length of the run were fixed in advance, so that PLD and Rényi figures may be claimed."""
+        """True if noise and length of the run were fixed in advance, so that PLD and Rényi DP values of ε hold."""
         return not self.adaptive and not self.diverged
 
 
 def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
-    """What a configuration's method gives away without noise."""
+    """List what a configuration's method discloses without noise, in words."""
     cohort_varies = config.sampling == "poisson" and config.sampling_rate < 1
     return config.recipe().uncovered(config.placement, cohort_varies)
 
 
 def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
-    """Whether some of these knobs decides how much noise there is."""
+    """Return True if one of these knobs sets the noise multiplier."""
     return any(knob in NOISE_KNOBS[guarantee] for knob in knobs)
 
 
@@ -115,7 +115,7 @@ def facts_of(
     tuning: str = "",
     show: str = "all",
 ) -> RunFacts:
-    """The facts of a run as it stands.
+    """Collect the facts of a run as it stands.
 
     Args:
         core: the environment.
@@ -164,7 +164,7 @@ def facts_of(
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What counts a run's privacy, and the facts that say what that is worth.
+    """Privacy record of a run: its ledgers, and the facts that their ε depends on.
 
     Attributes:
         facts: of the run.
@@ -178,17 +178,17 @@ class RunRecord:
 
     @property
     def ledger(self) -> Ledger:
-        """What is certified."""
+        """Ledger that counts the certified ε."""
         return self.books.ledger
 
     @property
     def claim(self) -> Ledger | None:
-        """What the paper claims; None under `sound`."""
+        """Ledger that counts the paper's claim; None under `sound`."""
         return self.books.claim
 
     @property
     def budget(self) -> Ledger:
-        """What gave out the noise."""
+        """Ledger that set the noise multipliers."""
         return self.books.budget
 
 

@@ -1,4 +1,4 @@
-"""What a run's epsilon is worth: spent or claimed, certified, seen in single uploads, and what no noise covers."""
+"""Privacy report of a run: ε spent or claimed, certified, against single uploads, and disclosures without noise."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class PrivacyReport:
     uploads_basis: str
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-able values; what is not finite is spelled out."""
+        """Return the fields as JSON values, infinities and NaN as text."""
         values: dict[str, Any] = spelled_out(asdict(self))
         return values
 
     def lines(self) -> list[str]:
-        """What `dpilot run` prints."""
+        """Format the report as the lines that `dpilot run` prints."""
         lines = self._epsilons()
         lines.append((NOT_COVERED, "; ".join(not_covered(self.uncovered, self.shown)) or "nothing"))
         if self.noise:
@@ -83,7 +83,7 @@ class PrivacyReport:
         return layout([*lines, ("holds for", self.basis), ("adaptive", self.validity), *self.views()])
 
     def _epsilons(self) -> list[tuple[str, str]]:
-        """Certified and claimed ε, kept apart."""
+        """Format certified and claimed ε as rows of name and text."""
         at = f"of {self.target:g} at delta {self.delta:g} ({self.accountant})"
         certified = "none" if self.certified is None else f"{self.certified:.4g}"
         if self.guarantee == "sound":
@@ -94,11 +94,11 @@ class PrivacyReport:
         ]
 
     def _so_far(self) -> str:
-        """The odometer, where it may say less than the target."""
+        """Format the odometer if it reads less than the target, else ""."""
         return f"; odometer {self.odometer:.4g}" if 0 < self.odometer < self.target else ""
 
     def views(self) -> list[tuple[str, str]]:
-        """ε at another δ and against another adversary."""
+        """Format the ε at a smaller δ, and against an observer of single uploads, as rows of name and text."""
         lines, kind = [], "" if self.exact else ", indicative only"
         if self.at_small_delta is not None:
             lines.append((f"at delta {SMALL_DELTA:g}", f"{self.at_small_delta:.4g} by the noise on the updates{kind}"))
@@ -108,17 +108,17 @@ class PrivacyReport:
 
 
 def layout(lines: Iterable[tuple[str, str]]) -> list[str]:
-    """Names and values in two columns."""
+    """Align names and texts in two columns."""
     return [f"{name:<18} {text}" for name, text in lines]
 
 
 def privacy_report(core: EnvCore, row: int, reads: Sequence[str] | None = None, show: str = "all") -> PrivacyReport:
-    """The privacy of a run as it stands; `reads` and `show` as in `facts_of`."""
+    """Build the privacy report of a run as it stands; `reads` and `show` as in `facts_of`."""
     return report_of(record_of(core, row, reads=reads, show=show))
 
 
 def report_of(record: RunRecord) -> PrivacyReport:
-    """What a run's books are worth."""
+    """Build the privacy report from a run's ledgers and facts."""
     facts, ledger, budget = record.facts, record.ledger, record.budget
     charged, published = bool(ledger.charges), facts.guarantee == "as-published"
     exact = facts.noise_in_advance and _ended_as_planned(record)
@@ -156,17 +156,17 @@ def report_of(record: RunRecord) -> PrivacyReport:
 
 
 def _ended_as_planned(record: RunRecord) -> bool:
-    """Whether the run did all its rounds or spent its budget, and was not stopped in between."""
+    """Return True if the run did all its rounds or spent its budget."""
     return record.facts.rounds_done == record.facts.rounds or record.budget.remaining_share < NOTHING
 
 
 def _hidden(ledger: Ledger) -> str:
-    """The adjacency against a server that sees who takes part."""
+    """Return the adjacency that holds against a server that sees who takes part."""
     return "zero-out" if ledger.adjacency == "add-remove" else ledger.adjacency
 
 
 def _uploads_epsilon(record: RunRecord) -> float:
-    """ε of a client whose uploads are seen in every round, each with the share of noise σ/√m of its cohort of m.
+    """Compute the ε against an observer of single uploads, each with noise multiplier σ/√m in a cohort of m.
 
     A cohort whose size is not on record may have been everybody.
     """
@@ -188,7 +188,7 @@ UNIT = "one client with all its data"
 
 
 def validity(record: RunRecord) -> str:
-    """Whether the run was adaptive, and which figures hold for it."""
+    """State whether the run was adaptive and which values of ε hold for it, in one sentence."""
     facts = record.facts
     if facts.adaptive:
         answer = "yes, the controller chose the noise from what was released"
@@ -204,7 +204,7 @@ def validity(record: RunRecord) -> str:
 
 
 def sampling_text(facts: RunFacts) -> str:
-    """How cohorts are drawn, and whether that is counted."""
+    """State how cohorts are drawn and whether amplification by sampling is counted, in words."""
     rate, clients = facts.sampling_rate, facts.clients
     if rate == 1 and facts.sampling == "poisson":
         return f"all {clients} clients in every round"
@@ -215,12 +215,12 @@ def sampling_text(facts: RunFacts) -> str:
 
 
 def placement_text(facts: RunFacts) -> str:
-    """Who adds the noise, and against whom it holds."""
+    """State the placement of the noise and the observers that it holds against, in words."""
     return f"{facts.placement}: {PLACEMENTS[facts.placement]}"
 
 
 def noise_text(facts: RunFacts) -> str:
-    """Where the noise comes from, and who could take it away again; "" where there is none."""
+    """State the source of the noise and who could subtract it, in words; "" if there is none."""
     if not facts.private:
         return ""
     text = f"{facts.noise}: {NOISES[facts.noise]}"

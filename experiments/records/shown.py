@@ -38,7 +38,7 @@ class Shown:
 
     @property
     def everything(self) -> bool:
-        """Whether exact figures of the clients are shown."""
+        """True if exact metrics of the clients are written, too."""
         return self.show == "all"
 
     def of(self, metrics: Metrics) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What is public follows from what was released, and from nothing else.
+"""Audit of public values: they must be functions of the releases and of nothing else.
 
 Two federations of one seed play the same rounds. The clients of the second upload other updates, one of them none at
 all, and where cohorts are secret one client stays away; yet its noised sums are replaced by those of the first. Every

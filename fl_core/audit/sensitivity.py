@@ -1,4 +1,4 @@
-"""How far one client moves what is released, with the noise off."""
+"""Audit of the sensitivity: the distance by which one client moves the released sum, with the noise off."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from fl_core.run.release import Cohorts, Draw, Released, Releasing
 from fl_core.training.executors import Executor, Images, LocalWork
 
 Moves = Callable[[Tensor, Tensor], Tensor]
-"""How far the clients at (run, client) move their models `[rows, size]`."""
+"""Function from run and client index `[rows]` to the updates that replace local training `[rows, size]`."""
 CLIPS = (1.0, 3.0, 1 / 3)
 PACES = (1.0, 0.7, 1.3)
 

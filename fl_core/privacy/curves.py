@@ -28,7 +28,7 @@ LEAST_QUADRATURE = 0.05
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a real number, NumPy's among them; booleans are not."""
+    """Return True for a real number, also one of NumPy, but not for a boolean."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
@@ -183,7 +183,9 @@ def _binomial_terms(
 
 
 def rdp_closed_form(sampling_rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """As `rdp`, a hundred times faster and with full relative precision at high noise; the filter charges by it.
+    """Compute `rdp` in closed form `[orders]`, a hundred times faster and fully precise at high noise.
+
+    The filter charges by it.
 
     (α − 1)·RDP = ln Σ_k C(α, k) (1 − q)^(α−k) q^k exp(k(k − 1)/2σ²) (Mironov et al., section 3.3). The weights sum to
     1, so the sum is 1 + Σ_{k >= 2} weight·(exp(k(k − 1)/2σ²) − 1): only positive terms, nothing cancels.

@@ -30,76 +30,76 @@ _MARGIN = 1e-10  # by which a budget stays inside (ε, δ), for the rounding err
 
 
 class Filter(Protocol):
-    """A budget in the filter's own unit, in which the costs of releases add up."""
+    """Stopping rule: a budget, and the cost of a release, in a unit of its own in which costs add up."""
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """Name in reports."""
 
     @property
     def budget(self) -> float:
-        """What all costs together may reach."""
+        """Upper limit on the sum of all costs."""
 
     def cost(self, noise_multiplier: float) -> float:
-        """Of one release about one sample."""
+        """Compute the cost of one Gaussian release about one cohort."""
 
     def noise_multiplier(self, cost: float) -> float:
-        """The inverse of `cost`, to about 1e-11."""
+        """Compute the σ of this cost, the inverse of `cost`, to about 1e-11."""
 
     def epsilon(self, spent: float) -> float:
-        """ε certified once this much is spent."""
+        """Compute the ε of releases whose costs sum to `spent`, at the filter's δ."""
 
 
 @dataclass(frozen=True)
 class NoLimit:
-    """ε = ∞: no noise is needed, and nothing is promised once something is out."""
+    """ε = ∞: accepts every release, and certifies nothing once something is released with finite noise."""
 
     name: str = "no limit"
     budget: float = math.inf
 
     def cost(self, noise_multiplier: float) -> float:
-        """As in `Filter`."""
+        """Return 1 for finite noise, 0 for infinite noise."""
         return 0.0 if math.isinf(noise_multiplier) else 1.0
 
     def noise_multiplier(self, cost: float) -> float:
-        """As in `Filter`."""
+        """Return σ = 0: no noise."""
         return 0.0
 
     def epsilon(self, spent: float) -> float:
-        """As in `Filter`."""
+        """Return infinity, or 0 as long as nothing is spent."""
         return math.inf if spent > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class GaussianFilter:
-    """At q = 1, in units of μ² = 1/σ²."""
+    """Gaussian-DP filter at q = 1; unit: μ² = 1/σ²."""
 
     delta: float
     budget: float
     name: str = "GDP filter"
 
     def cost(self, noise_multiplier: float) -> float:
-        """As in `Filter`."""
+        """Compute μ² = 1/σ²."""
         return curves.precision(noise_multiplier)
 
     def noise_multiplier(self, cost: float) -> float:
-        """As in `Filter`."""
+        """Compute σ = 1/μ."""
         return 1 / math.sqrt(cost) if cost > 0 else math.inf
 
     def epsilon(self, spent: float) -> float:
-        """As in `Filter`."""
+        """Compute the exact ε at δ of Gaussian DP with μ² = spent."""
         return _gdp_epsilon(spent, self.delta)
 
 
 @lru_cache(maxsize=4096)
 def _gdp_epsilon(spent: float, delta: float) -> float:
-    """ε of so much μ²; remembered, because runs of one schedule spend alike."""
+    """Compute ε(δ) of Gaussian DP at μ² = spent; cached, because runs of one schedule spend alike."""
     return curves.gdp_epsilon(math.sqrt(spent), delta)
 
 
 @dataclass(frozen=True)
 class ClaimedGaussian(GaussianFilter):
-    """At q = 1, in the same unit, but converted to ε as the papers do: through Opacus' Rényi orders.
+    """The papers' accounting at q = 1; unit: μ², converted to ε by Rényi DP at Opacus' default orders.
 
     Valid, and looser than the Gaussian filter.
     """
@@ -107,7 +107,7 @@ class ClaimedGaussian(GaussianFilter):
     name: str = "RDP by Opacus' orders"
 
     def epsilon(self, spent: float) -> float:
-        """As in `Filter`."""
+        """Compute the least ε over Opacus' orders, at Rényi DP of α·spent/2."""
         return max(0.0, float(np.min(_CLAIM_ORDERS * spent / 2 + _claim_slack(self.delta)))) if spent > 0 else 0.0
 
 
@@ -116,14 +116,14 @@ _CLAIM_ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(rang
 
 
 def _claim_slack(delta: float) -> npt.NDArray[np.float64]:
-    """What the conversion from Rényi DP adds at each of these orders (Balle et al. 2020)."""
+    """Compute the term that the conversion from Rényi DP to ε adds, by order `[orders]` (Balle et al. 2020)."""
     orders = _CLAIM_ORDERS
     return np.asarray(np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1))
 
 
 @lru_cache(maxsize=1024)
 def claim_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> Filter:
-    """The papers' own accounting of (ε, δ): Rényi DP of the uniform schedule.
+    """Make the filter of the papers' own accounting of (ε, δ): Rényi DP at Opacus' default orders.
 
     Raises:
         InputError: ε is below what any order can certify at this δ.
@@ -141,7 +141,7 @@ def claim_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -
 
 @dataclass(frozen=True)
 class RenyiFilter:
-    """At q < 1, in units of Rényi DP at the order α*."""
+    """Rényi filter at q < 1; unit: Rényi DP at the order α*."""
 
     delta: float
     budget: float
@@ -151,19 +151,19 @@ class RenyiFilter:
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """Name in reports."""
         return f"Rényi filter at order {self.order:.4g}"
 
     def cost(self, noise_multiplier: float) -> float:
-        """As in `Filter`."""
+        """Compute the Rényi DP of a subsampled release at α*."""
         return curves.rdp_of_order(self.sampling_rate, noise_multiplier, self.order)
 
     def noise_multiplier(self, cost: float) -> float:
-        """As in `Filter`."""
+        """Compute the σ whose Rényi DP at α* is the cost."""
         return curves.noise_multiplier_for_rdp(self.sampling_rate, (cost,), (self.order,))
 
     def epsilon(self, spent: float) -> float:
-        """As in `Filter`."""
+        """Convert Rényi DP at α* to ε at δ, never above the target."""
         if spent == 0:
             return 0.0
         return min(self.target, max(0.0, spent + float(curves.rdp_slack(self.delta, (self.order,))[0])))
@@ -171,7 +171,7 @@ class RenyiFilter:
 
 @lru_cache(maxsize=1024)
 def renyi_order(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> float:
-    """α*: the real order that asks for the least noise when `rounds` equal releases share (ε, δ), to three digits.
+    """Compute α*: the order, to three decimals, that needs the least noise for `rounds` equal releases at (ε, δ).
 
     Raises:
         InputError: ε is below what any order can certify at this δ.
@@ -205,10 +205,10 @@ def renyi_order(epsilon: float, delta: float, sampling_rate: float, rounds: int)
 
 @dataclass(frozen=True)
 class NoisePlan:
-    """At q < 1, equal noise for all rounds, fixed before the first: in units of rounds.
+    """Equal noise at q < 1 for a number of rounds fixed in advance; unit: rounds.
 
-    Calibrated by the privacy loss distribution of the whole plan, which needs 6 to 24 % less noise than a filter. A run
-    that stops early, for whatever reason, is a post-processing of the plan.
+    σ is calibrated by the privacy loss distribution of all rounds, which needs 6 to 24 % less noise than a filter. A
+    run that stops early, for whatever reason, is a post-processing of the whole plan.
     """
 
     delta: float
@@ -219,21 +219,21 @@ class NoisePlan:
     name: str = "PLD of the plan"
 
     def cost(self, noise_multiplier: float) -> float:
-        """As in `Filter`."""
+        """Return 1, a round; the ledger refuses any other σ than the planned one."""
         return 1.0
 
     def noise_multiplier(self, cost: float) -> float:
-        """As in `Filter`."""
+        """Return the planned σ, whatever the cost."""
         return self.planned
 
     def epsilon(self, spent: float) -> float:
-        """As in `Filter`."""
+        """Compute the ε of as many rounds of the plan as are spent."""
         return _planned_epsilon(self.planned, self.sampling_rate, round(spent), self.delta, self.target)
 
 
 @lru_cache(maxsize=8192)
 def _planned_epsilon(sigma: float, sampling_rate: float, rounds: int, delta: float, target: float) -> float:
-    """ε of the first rounds of a plan that keeps the target: by Rényi DP at whole orders, never above the target."""
+    """Compute the ε of the first rounds of a plan by Rényi DP at integer orders, never above the target."""
     if rounds == 0:
         return 0.0
     bounds = rounds * curves.rdp_closed_form(sampling_rate, sigma, ORDERS) + curves.rdp_slack(delta)
@@ -242,7 +242,7 @@ def _planned_epsilon(sigma: float, sampling_rate: float, rounds: int, delta: flo
 
 @lru_cache(maxsize=1024)
 def filter_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> Filter:
-    """The filter that certifies (ε, δ) at this sampling rate; `rounds` only fixes α*, more or fewer may follow."""
+    """Make the filter that certifies (ε, δ) at this sampling rate; `rounds` only fixes α*, more or fewer may follow."""
     if math.isinf(epsilon):
         return NoLimit()
     if sampling_rate == 1:
@@ -255,7 +255,7 @@ def filter_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) 
 
 @lru_cache(maxsize=1024)
 def plan_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -> Filter:
-    """What certifies (ε, δ) for `rounds` rounds of equal noise that is fixed in advance."""
+    """Make the stopping rule that certifies (ε, δ) for `rounds` rounds of equal noise fixed in advance."""
     if math.isinf(epsilon) or sampling_rate == 1:  # where a filter costs nothing
         return filter_for(epsilon, delta, sampling_rate, rounds)
     sigma = accounting.noise_multiplier_for(epsilon, delta, sampling_rate, rounds, "pld")

@@ -3,8 +3,8 @@
 Where noise may depend on everything released so far (a controller chooses it), composition is fully adaptive, and what
 stops it is one of the privacy filters of `fl_core.privacy.filters`; where it is fixed in advance, a plan.
 
-What is certified is the target, however much was spent when a run stopped: that amount is known only after looking. Who
-wants to know what a run has cost so far reads the odometer.
+The certified ε is the target, even if a run stops with budget left: stopping may depend on the releases. The odometer
+bounds the ε of the releases so far.
 
 Gaussian mechanism, the unit is one client, neighbours as the ledger's adjacency says, Poisson sampling at rate q, σ =
 noise std over the most that one client adds to the sum.
@@ -43,13 +43,13 @@ _ROUND_UP = 1e-6
 """Part by which every σ handed out is raised: above rounding errors and above what the grid of a privacy loss
 distribution adds to ε (2e-7 of it), so that a spent budget is within the target by that reckoning too."""
 VERSION = 2
-"""Of saved states."""
+"""Version of the format of saved states."""
 NOTHING = 1e-4
 """Part of the budget below which a share of it is refused: rounding up leaves up to some 1e-5 behind."""
 
 
 class BudgetExhausted(Exception):
-    """The release would pass the privacy budget; nothing was charged. A normal end of a run, not a fault."""
+    """Raised for releases that would exceed the privacy budget; nothing is charged. A normal end of a run."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Release:
     """One Gaussian release about a round's cohort."""
 
     name: str
-    """What is released, as `update` or `clip-bit`."""
+    """Name of the released quantity, as `update` or `clip-bit`."""
     noise_multiplier: float
     """σ: noise std / sensitivity. For a quantile bit with noise std σ_b and sensitivity ½ that is 2σ_b."""
     signal_class: str = "accounted"
@@ -65,16 +65,16 @@ class Release:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one round cost."""
+    """Entry of the ledger: the releases of one round."""
 
     round: int
     releases: tuple[Release, ...]
     noise_multiplier: float
-    """Of all the round's releases together, (Σ σ_k⁻²)^(−1/2): they share one sample, so they are one release."""
+    """Joint σ of the round's releases, (Σ σ_k⁻²)^(−1/2): they are about one cohort, hence one release."""
     sampling_rate: float
 
     def as_row(self) -> list[Any]:
-        """Return it as JSON values: round, and name, σ and class of each release."""
+        """Return the charge as JSON values: `[round, [[name, σ, class], ...]]`."""
         told = [[one.name, spelled_out(float(one.noise_multiplier)), one.signal_class] for one in self.releases]
         return [self.round, told]
 
@@ -101,10 +101,10 @@ class Ledger:
         delta: δ in (0, 1).
         sampling_rate: Poisson sampling rate q in (0, 1] of every round; 1 for a fixed cohort, which amplifies nothing.
         rounds: rounds of the uniform schedule, which fixes α*. More rounds may be charged while the budget lasts.
-        claim: whether to count as the papers do (Opacus' Rényi orders) instead of by the filter.
-        adjacency: which neighbours ε is about, one of `ADJACENCIES`; at a sampling rate below 1 not replace-one, for
-            which no amplification is counted.
-        adaptive: whether noise may depend on what was released. Otherwise every round has the noise of the uniform
+        claim: True to count as the papers do (Opacus' Rényi orders) instead of by the filter.
+        adjacency: relation between neighbouring federations, one of `ADJACENCIES`; at a sampling rate below 1 not
+            replace-one, for which no amplification is counted.
+        adaptive: True if noise may depend on earlier releases. Otherwise every round has the noise of the uniform
             schedule and there are no more than `rounds`, which takes less noise at q < 1; anything else is refused.
 
     Raises:
@@ -151,7 +151,7 @@ class Ledger:
 
     @property
     def accountant(self) -> str:
-        """Which stopping rule certifies the budget, for reports."""
+        """Name of the stopping rule that certifies the budget, for reports."""
         return self._filter.name
 
     @property
@@ -171,16 +171,17 @@ class Ledger:
 
     @cached_property
     def uniform_noise_multiplier(self) -> float:
-        """σ that spends the whole budget in `rounds` equal charges, all of which fit; about 1e-6 above the limit.
+        """σ with which `rounds` equal charges spend the whole budget, rounded up by about 1e-6 so that all of them fit.
 
-        Without adaptivity it is the plan: the σ of every round.
+        If the ledger is not adaptive, it is the σ of every round.
         """
         return self._noise_multiplier(self._filter.budget / self.rounds)
 
     def noise_multiplier_for_share(self, share: float) -> float:
-        """σ of a round that spends a share of what is left (of μ² at q = 1, of R* below), rounded up by about 1e-6.
+        """Compute the σ of a round that spends a share of the remaining budget, rounded up by about 1e-6.
 
-        A share so small that floats cannot hold its cost gives infinite noise.
+        The budget is in the filter's unit, μ² at q = 1 and Rényi DP below. σ is infinite for a share whose cost
+        underflows.
 
         Raises:
             InputError: the share is outside (0, 1] or NaN.
@@ -196,7 +197,7 @@ class Ledger:
         return self._noise_multiplier(float(share) * self._remaining())
 
     def can_afford(self, releases: Sequence[Release]) -> bool:
-        """Whether `charge` would accept these releases as the next round's.
+        """Return True if `charge` would accept these releases as the next round's.
 
         Raises:
             InputError: as `charge`.
@@ -204,14 +205,14 @@ class Ledger:
         return self._fits(self._cost(self._join(releases)))
 
     def charge(self, round_index: int, releases: Sequence[Release]) -> Charge:
-        """Charge all that a round releases about its one sample. Call it before any client's data is touched.
+        """Charge all releases about one round's cohort. Call it before any client's data is touched.
 
         Args:
-            round_index: the round, above the last one charged.
-            releases: everything noised that the round gives out.
+            round_index: index of the round, above that of the last charge.
+            releases: every noised quantity that the round releases.
 
         Raises:
-            BudgetExhausted: the budget would be passed; the ledger is unchanged.
+            BudgetExhausted: the budget would be exceeded; the ledger is unchanged.
             InputError: no release, a noise multiplier that is not above 0 or not the planned one, a round charged
                 before; also unchanged.
         """
@@ -234,29 +235,29 @@ class Ledger:
 
     @property
     def remaining_share(self) -> float:
-        """Part of the budget that is left, in the unit in which charges add up; 1 at the start."""
+        """Share of the budget that is left, in the filter's unit; 1 at the start."""
         return 1.0 if math.isinf(self._filter.budget) else max(0.0, self._remaining()) / self._filter.budget
 
     @property
     def certified(self) -> float:
-        """ε that holds for whatever was released, whenever and why ever the run stopped: the target, 0 before it began.
+        """ε that holds for all releases, whenever and for whatever reason the run stops: the target; 0 if uncharged.
 
-        Infinite under no limit as soon as something is released.
+        Infinite for ε = ∞ as soon as something is released with finite noise.
         """
         return self.epsilon if any(cost > 0 for cost in self._costs) else 0.0
 
     def epsilon_spent(self) -> float:
-        """How far the budget is spent, as the ε of the charges so far had just these been fixed in advance.
+        """Compute the ε of the charges so far as if they had been fixed in advance; never above the target.
 
-        Never above the budget. A measure of progress and no claim: `certified` and `odometer` are what holds.
+        It measures progress and certifies nothing: `certified` and `odometer` do.
         """
         return self._filter.epsilon(math.fsum(self._costs))
 
     def odometer(self) -> float:
-        """ε of everything released so far, valid at all times at once and for noise chosen adaptively.
+        """Compute the ε of all releases so far, valid at all times simultaneously and for noise chosen adaptively.
 
-        Whoever stops the run for what was released may claim what it reads, at this δ; it ends some 10 % above the
-        target, which is a claim of its own.
+        It holds at this δ also for a run that was stopped because of what it released. Spent to the end it reads
+        some 10 % more than the target, which holds besides.
         """
         if not self.certified:
             return 0.0
@@ -269,21 +270,21 @@ class Ledger:
         return mixture_odometer(self.delta, self.sampling_rate, sigma, self.rounds).reading(self.segments())
 
     def epsilon_after_rounds(self) -> list[float]:
-        """`epsilon_spent` as it was after each charge."""
+        """Return `epsilon_spent` after each charge."""
         return [self._filter.epsilon(spent) for spent in itertools.accumulate(self._costs)]
 
     def epsilon_by(self, accountant: str = "pld") -> float:
-        """ε of the charges by another accountant, for reports.
+        """Compute the ε of the charges by another accountant, for reports.
 
-        At q < 1 that is a valid claim only if the noise was fixed in advance or depended on public state alone.
+        At q < 1 it holds only if the noise was fixed in advance or depended on public state alone.
         """
         return accounting.epsilon(self.segments(), self.delta, accountant)
 
     def epsilon_of_noise(self, factor: float = 1.0, delta: float | None = None) -> float:
-        """ε that the charges certify for noise fixed in advance: exact at q = 1, by Rényi DP below.
+        """Compute the ε that the charges certify for noise fixed in advance: exact at q = 1, by Rényi DP below.
 
         Args:
-            factor: on every noise multiplier, as 1/√m for whoever sees single uploads of m clients.
+            factor: on every noise multiplier; 1/√m against an observer of the single uploads of m clients.
             delta: δ; None takes the ledger's.
         """
         segments = [(sigma * factor, rate, steps) for sigma, rate, steps in self.segments()]
@@ -291,35 +292,35 @@ class Ledger:
         return accounting.epsilon(segments, self.delta if delta is None else delta, accountant)
 
     def epsilon_of_noise_after_rounds(self) -> list[float]:
-        """`epsilon_of_noise` as it was after each charge, to within 1e-10."""
+        """Compute `epsilon_of_noise` after each charge, to within 1e-10."""
         return accounting.epsilon_after_steps(
             [charge.noise_multiplier / self.sensitivity for charge in self._charges], self.sampling_rate, self.delta
         )
 
     def segments(self) -> list[Segment]:
-        """The charges as a history for `accounting.epsilon`, equal rounds counted together.
+        """Return the charges as a history for `accounting.epsilon`: (σ, q, rounds) for each σ.
 
-        Their σ is relative to what neighbours differ by: half of what was charged under replace-one.
+        σ is relative to the distance between neighbours: under replace-one, half of the charged one.
         """
         counts = Counter(charge.noise_multiplier for charge in self._charges)
         return [(sigma / self.sensitivity, self.sampling_rate, steps) for sigma, steps in counts.items()]
 
     def renewed(self, epsilon: float | None = None) -> Ledger:
-        """A ledger of the same kind to which nothing is charged, with another ε if there is one."""
+        """Return a ledger with the same settings and no charges; `epsilon` replaces the target, None keeps it."""
         target = self.epsilon if epsilon is None else epsilon
         size = (target, self.delta, self.sampling_rate, self.rounds)
         return Ledger(*size, self.claim, self.adjacency, self.adaptive)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue exactly, as plain JSON values, with a digest that gives away edits.
+        """Return settings and charges as plain JSON values, with a SHA-256 digest that detects edits.
 
-        The rows of its charges are the ledger's own: copy them before changing any.
+        The rows of charges are the ledger's own: copy them before changing any.
         """
         head = self._head()
         return {**head, "charges": list(self._rows), "sha256": _digest_of(", ".join(self._texts), head)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict` of a ledger with the same budget.
+        """Replace the charges by those of a `state_dict` of a ledger with the same settings.
 
         Raises:
             InputError: the state was edited or damaged, or belongs to another budget; this ledger is unchanged.
@@ -349,7 +350,7 @@ class Ledger:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Ledger:
-        """The ledger that a `state_dict` was taken of.
+        """Restore a ledger from its `state_dict`.
 
         Raises:
             InputError: the state was edited or damaged.
@@ -365,7 +366,7 @@ class Ledger:
         return ledger
 
     def _cost(self, joint: float) -> float:
-        """What a round with this joint noise multiplier costs; refuses one that leaves the plan."""
+        """Compute the cost of a round with this joint σ; raise `InputError` if it is not the σ fixed in advance."""
         if not self.adaptive:
             planned = self.uniform_noise_multiplier
             require(
@@ -375,18 +376,18 @@ class Ledger:
         return self._filter.cost(joint / self.sensitivity)
 
     def _fits(self, cost: float) -> bool:
-        """Whether so much more can be spent; of a plan, whether a round is left."""
+        """Return True if this cost is left, and, if noise was fixed in advance, a round as well."""
         planned = self.adaptive or math.isinf(self.epsilon) or len(self._charges) < self.rounds
         return planned and self._remaining(cost) >= 0
 
     def _remaining(self, cost: float = 0.0) -> float:
-        """Budget less all costs. `fsum` rounds once, so its sign, hence a refusal, is exact however long the run."""
+        """Subtract all costs from the budget; `fsum` rounds once, so that the sign, hence a refusal, is exact."""
         if math.isinf(self._filter.budget):
             return math.inf
         return math.fsum([self._filter.budget, -cost, *(-charged for charged in self._costs)])
 
     def _noise_multiplier(self, cost: float) -> float:
-        """The least σ that costs at most this, rounded up."""
+        """Compute the least σ that costs at most this, rounded up."""
         if math.isinf(cost):
             return 0.0
         sigma, step = self._filter.noise_multiplier(cost) * (1 + _ROUND_UP), _ROUND_UP
@@ -403,7 +404,7 @@ class Ledger:
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
 
     def _head(self) -> dict[str, Any]:
-        """The budget, as JSON values."""
+        """Return the settings as JSON values."""
         return {
             "epsilon": spelled_out(float(self.epsilon)),
             "delta": self.delta,
@@ -417,6 +418,6 @@ class Ledger:
 
 
 def _digest_of(charges: str, head: Mapping[str, Any]) -> str:
-    """`digest` of a state, from the text of its charges, which are not written out again."""
+    """Compute `digest` of a state from the JSON text of its charges, which saves writing them out again."""
     text = json.dumps({**head, "charges": "@"}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.replace('"@"', f"[{charges}]").encode()).hexdigest()

@@ -48,7 +48,7 @@ class Clipped:
 def clip_factors(
     updates: Tensor, present: Tensor, clip_norms: Tensor | None, blocks: Sequence[slice] = (slice(None),)
 ) -> Clipped:
-    """How each update must be scaled so that each of its blocks has at most the block's clip norm.
+    """Compute the factors that scale each block of each update down to the block's clip norm.
 
     A client whose update is not finite counts as absent; removing it changes the sum by at most C, too.
 

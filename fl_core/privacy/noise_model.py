@@ -1,7 +1,6 @@
-"""Noise of a method's released sums: who draws it, whose upload carries it, where, and how much.
+"""Noise model of a method: who draws the noise of its released sums, which uploads and coordinates carry it, its std.
 
-Release, charging, uplink, audit and reports ask this one object, so that none of them can count noise that another does
-not add.
+Release, charging, uplink, audit and reports all read this one object, so that none counts noise that is not added.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ COORDINATES = {
     "own": "of each upload those that it carries, by a mask of its own",
 }
 LEAST_RATIO = 0.1
-"""The least part of the round's budget that a client asks for: its noise grows tenfold at most."""
+"""Least `Contributors.noise_ratio` applied: a client's own noise multiplier is at most ten times the round's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contributors:
-    """The clients of a round, as far as the noise of its sums depends on them.
+    """What the noise of a round's sums depends on: clip, noise multiplier, and the clients of the cohorts.
 
     Attributes:
-        clip: C `[runs]`.
-        noise_multiplier: σ `[runs]`.
-        present: places that a client takes `[runs, width]` (bool).
-        participants: clients per run `[runs]`.
+        clip: clip norm C `[runs]`.
+        noise_multiplier: noise multiplier σ `[runs]`.
+        present: places of the cohort that hold a client `[runs, width]` (bool).
+        participants: size of each cohort `[runs]`.
         weights: factor of each upload in the sum `[runs, width]`; None for 1.
-        uploaded: where noise may lie: mask of every upload `[runs, width, size]`, one for all of a run `[runs, 1,
-            size]`, or None for everywhere.
+        uploaded: mask of the coordinates that may carry noise, by upload `[runs, width, size]` or by run
+            `[runs, 1, size]`; None for all coordinates.
         layer_sizes: coordinates of each block that is clipped by itself.
         layer_weights: squared share of C of each block `[runs, width or 1, blocks]`; None for equal ones, whose noise
             is that of one clip.
-        noise_ratio: part of σ⁻¹ that each upload's noise leaves `[runs, width]`; None for all of it.
+        noise_ratio: σ over each client's own noise multiplier, in (0, 1] `[runs, width]`; None for 1.
     """
 
     clip: Tensor
@@ -59,12 +58,12 @@ class Contributors:
 
 @dataclass(frozen=True)
 class Amount:
-    """Standard deviations of independent Gaussian noise, as factors.
+    """Standard deviations of independent Gaussian noise by coordinate, as the product of three factors.
 
     Attributes:
-        scale: of a sum or of each upload `[rows]` or `[rows, width]`.
-        spread: factor on it in every coordinate, with one dimension more; None for 1.
-        support: 1 where there is noise, likewise; None for everywhere.
+        scale: std of a sum `[rows]` or of each upload `[rows, width]`.
+        spread: factor by coordinate `[rows, (width,) size]`; None for 1.
+        support: mask of coordinates with noise `[rows, (width,) size]`; None for all of them.
     """
 
     scale: Tensor
@@ -119,9 +118,9 @@ class NoiseModel:
         return self.by_clients and not self.hidden_support
 
     def upload_factor(self, participants: float) -> float | None:
-        """Compute the factor on σ for who sees single uploads of a cohort of this size; None if those have no noise.
+        """Compute the factor on σ against an observer of single uploads of a cohort of this size; None without noise.
 
-        Such an adversary sees who takes part as well: its ε has no amplification by sampling.
+        That observer sees who takes part as well: its ε has no amplification by sampling.
         """
         if not self.by_clients:
             return None
@@ -130,7 +129,7 @@ class NoiseModel:
     # ---------------------------------------------------------------- how much there is
 
     def of_sum(self, who: Contributors) -> Amount:
-        """Compute the noise of the sums as one draw `[runs, size]`; an empty cohort's is that of one client."""
+        """Compute the std of the sums' noise as one draw `[runs, size]`; an empty cohort has that of one client."""
         std = noise_std(self.placement, who.clip, who.noise_multiplier, who.participants)
         if who.weights is not None:
             mean_square = who.weights.square().sum(-1) / who.participants.clamp_min(1)
@@ -138,7 +137,7 @@ class NoiseModel:
         return Amount(std, self._spread_of_sum(who), self._public_support(who))
 
     def of_uploads(self, who: Contributors) -> Amount:
-        """Compute the noise of every upload, before its weight `[runs, width, size]`."""
+        """Compute the std of every upload's noise `[runs, width, size]`, before the upload is weighted."""
         multiplier = who.noise_multiplier.unsqueeze(-1).expand(who.present.shape)
         if who.noise_ratio is not None:
             multiplier = multiplier / who.noise_ratio.clamp(LEAST_RATIO, 1.0)
@@ -160,11 +159,11 @@ class NoiseModel:
         return torch.where((who.participants > 0).unsqueeze(-1), each.square().sum(1).sqrt(), whole)
 
     def expected_norm(self, who: Contributors, size: int, cohort: float) -> Tensor:
-        """Compute the norm that the noise of the sums should have, without a word on who took part `[runs]`.
+        """Compute the expected norm of the sums' noise `[runs]`, from public values alone: not from who took part.
 
         Args:
-            who: the clients, of whom only what is public is read.
-            size: coordinates.
+            who: the round's clients, of which only public values are read.
+            size: number of coordinates.
             cohort: expected number of clients.
         """
         std = noise_std(self.placement, who.clip, who.noise_multiplier, torch.full_like(who.participants, cohort))
@@ -178,11 +177,11 @@ class NoiseModel:
     # ---------------------------------------------------------------- what it hides
 
     def effective_factor(self, who: Contributors) -> float:
-        """Compute the part of σ that the noise of one run's sum certifies for its least protected client.
+        """Compute the factor on σ that the noise of one run's sum certifies for its least protected client.
 
-        That client moves the sum by at most C√w_l in block l, times its weight. With weights and the noise of all it is
-        σ·√(Σw²)/(√m·max w); where only k of m clients noise a coordinate σ·√(k/m). Whoever asks for more noise is
-        counted as if with the usual one.
+        Removing a client of weight w moves block l of the sum by at most w·C√w_l, w_l being the block's squared share
+        of C. If all m clients noise every coordinate, the factor is √(Σw²)/(√m·max w); if only k of them noise some
+        coordinate, √(k/m). Noise beyond σ, from a `noise_ratio` below 1, is not credited.
 
         Args:
             who: the clients of one run, with C = σ = 1.
@@ -192,7 +191,7 @@ class NoiseModel:
         return 1 / math.sqrt(float(self._precisions(who).max()))
 
     def _precisions(self, who: Contributors) -> Tensor:
-        """Compute the squared distance by which each client moves the sum over the noise, times σ² `[clients]`."""
+        """Compute 1/factor² of each client `[clients]`: squared shift of the sum over the noise variance, at σ = 1."""
         (there,) = who.present
         clients, blocks = int(there.sum()), len(who.layer_sizes)
         weights = who.present.to(torch.float32) if who.weights is None else who.weights
@@ -217,13 +216,13 @@ class NoiseModel:
     # ---------------------------------------------------------------- factors
 
     def _public_support(self, who: Contributors) -> Tensor | None:
-        """Coordinates that the noise of the sum is restricted to `[runs, size]`; None for no restriction."""
+        """Return the public mask of coordinates that carry noise `[runs, size]`; None for all coordinates."""
         if who.uploaded is None or self.coordinates != "public":
             return None
         return who.uploaded.squeeze(1)
 
     def _spread_of_sum(self, who: Contributors) -> Tensor | None:
-        """√L·√w_l of every coordinate `[runs, size]`; of clients that differ, what they add up to between them."""
+        """Compute √(L·w_l) by coordinate `[runs, size]`, L blocks of squared share w_l, averaged over clients."""
         spread = _spread(who)
         if spread is None or spread.shape[1] == 1:
             return None if spread is None else spread.squeeze(1)
@@ -236,7 +235,7 @@ class NoiseModel:
 
 
 def _spread(who: Contributors) -> Tensor | None:
-    """Factor on Cσ in every coordinate `[runs, width or 1, size]`: √L·√w_l of its block; None where it is 1."""
+    """Compute the factor on Cσ by coordinate `[runs, width or 1, size]`, √(L·w_l) of its block; None for 1."""
     return None if who.layer_weights is None else _by_coordinate(who.layer_weights, who.layer_sizes)
 
 

@@ -17,7 +17,7 @@ from fl_core.base.errors import InputError, require, require_name
 
 @dataclass(frozen=True)
 class Witness:
-    """What the clients of a round's cohort know of it, one row each.
+    """Measurements of the clients of a round's cohort, one row each; exact and private.
 
     Attributes:
         within: whether the update needed no clip `[rows]` (bool).
@@ -51,7 +51,7 @@ class Telemetry:
     per_layer: bool = False
 
     def contributions(self, witness: Witness) -> Tensor:
-        """What each client adds to the sum `[rows, values]`, of norm at most 1 whatever it measured.
+        """Compute each client's term of the sum `[rows, values]`, of norm at most 1 whatever it measured.
 
         A single value counts from the middle of its range, so that half the range is the most that a client moves.
         """
@@ -61,7 +61,7 @@ class Telemetry:
         return torch.div(scaled, norms.clamp_min(1.0))
 
     def estimate(self, mean: Tensor) -> Tensor:
-        """The figure's values of a noised mean contribution; noise may push them out of the range."""
+        """Convert a noised mean contribution `[..., values]` to the metric; noise may push it out of its range."""
         return self._neutral + self._reach * mean
 
     @property

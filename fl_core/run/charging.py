@@ -1,4 +1,4 @@
-"""What each round of each run may spend: asked of its ledger before any data is touched.
+"""Charging: asks the ledger of every run for the noise multipliers of its next round, before any data is touched.
 
 Under `sound` a run has one ledger, which gives out the noise and cannot be overspent. Under `as-published` a *claim*
 gives out the noise as the paper's accounting does, and the ledger, without a limit, records what the noise that is
@@ -25,21 +25,21 @@ from fl_core.run.plan import LEAST_SHARE, BoolArray, FloatArray, RoundPlan
 
 UPDATE, RISK = "update", "risk"
 OnCharge = Callable[[int, Mapping[str, Charge]], None]
-"""Told a run's row and what its next round is charged, by the book's name, before any data is touched."""
+"""Callback for a run's row and the charges of its next round by ledger name (see `Books.by_name`)."""
 MOST_BIT_SHARE = 0.5
 """The most of a round's privacy that a clip bit with noise of its own takes, in rounds noisier than planned."""
 
 
 @dataclass(frozen=True)
 class Books:
-    """What counts the privacy of one run.
+    """Ledgers of one run.
 
     Attributes:
-        ledger: what is certified.
-        claim: what the paper claims; None under `sound`.
-        clients: a ledger for each budget of the clients' own; a client is out when its ledger refuses.
-        lasting: per ledger of `clients`, the part of C with which it lasts as long as the run's: noise of σ on an
-            update clipped to part·C is noise of σ/part.
+        ledger: counts the certified ε.
+        claim: counts the ε that the paper claims; None under `sound`.
+        clients: a ledger for each entry of `client_epsilon`; once it refuses a round, its clients take part no more.
+        lasting: for each ledger of `clients` the factor in (0, 1] on C with which its budget lasts for all rounds: on
+            an update clipped to factor·C, noise of multiplier σ counts as σ/factor.
     """
 
     ledger: Ledger
@@ -49,7 +49,7 @@ class Books:
 
     @property
     def budget(self) -> Ledger:
-        """What gives out the noise: the claim, or the ledger itself."""
+        """Ledger that sets the noise multipliers: the claim if there is one, else the certifying ledger."""
         return self.claim or self.ledger
 
     def by_name(self) -> dict[str, Ledger]:
@@ -58,11 +58,11 @@ class Books:
         return named | {f"client budget {place}": one for place, one in enumerate(self.clients)}
 
     def in_use(self, ledger: Ledger) -> bool:
-        """Whether a ledger of `clients` has paid for every round so far."""
+        """Return True if this ledger of `clients` has been charged for every round so far."""
         return len(ledger.charges) == len(self.ledger.charges)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the states of all ledgers as plain JSON values."""
         return {
             "ledger": self.ledger.state_dict(),
             "claim": None if self.claim is None else self.claim.state_dict(),
@@ -85,16 +85,16 @@ class Books:
 
 
 class Charging:
-    """The budgets of a batch of runs.
+    """Budgets of a batch of runs.
 
     Attributes:
-        books: per run, what counts its privacy.
+        books: ledgers of each run.
         on_charge: called when a round is charged and before it runs, as by a journal on disk; a round whose charge it
             refuses by an error does not run, but stays charged.
     """
 
     def __init__(self, config: FederationConfig, recipe: Recipe, books: Sequence[Books]):
-        """Take over the prepared books of runs."""
+        """Charge these books, one per run and as made by `prepare`."""
         self._config, self._recipe = config, recipe
         self._telemetry = parse_telemetry(config.telemetry)
         top = max((knob.high for knob in recipe.knobs if knob.name == "budget_pace"), default=math.inf)
@@ -104,7 +104,7 @@ class Charging:
 
     @staticmethod
     def prepare(config: FederationConfig, recipe: Recipe, epsilon: float) -> Books:
-        """Books of a run with this budget; budgets of the clients' own are scaled with it.
+        """Make the books of a run with budget ε; client budgets scale by ε over the configuration's.
 
         Raises:
             InputError: a budget is too small to be certified, or the clip bit's noise is too small for the round's.
@@ -128,31 +128,31 @@ class Charging:
 
     @property
     def ledgers(self) -> list[Ledger]:
-        """Per run, what is certified."""
+        """Certifying ledger of each run."""
         return [one.ledger for one in self.books]
 
     @property
     def claims(self) -> list[Ledger | None]:
-        """Per run, what the paper claims; None under `sound`."""
+        """Ledger of each run that counts the paper's claim; None under `sound`."""
         return [one.claim for one in self.books]
 
     @property
     def budgets(self) -> list[Ledger]:
-        """Per run, what gives out the noise."""
+        """Ledger of each run that sets its noise multipliers."""
         return [one.budget for one in self.books]
 
     @property
     def exhausted(self) -> BoolArray:
-        """Runs that can pay for no further round `[runs]`: what is left is neither worth a share nor an even round."""
+        """Runs that can pay for no further round `[runs]`: less is left than `NOTHING` and half an equal share."""
         least = min(NOTHING, 0.5 / self._config.rounds)
         return np.array([budget.remaining_share < least for budget in self.budgets])
 
     # ---------------------------------------------------------------- clients' own budgets
 
     def client_shares(self) -> FloatArray | None:
-        """Part of C that lets each client's budget last as long as the run's `[runs, clients]`; 0 for one that is out.
+        """Return the factor on C with which each client's budget lasts for all rounds `[runs, clients]`, 0 once spent.
 
-        None where clients have no budgets of their own.
+        None if clients have no budgets of their own.
         """
         if not self._config.client_budgets:
             return None
@@ -166,7 +166,7 @@ class Charging:
     # ---------------------------------------------------------------- a round
 
     def releases(self, plan: RoundPlan) -> tuple[str, ...]:
-        """What a round releases."""
+        """Name the noised releases of a round, of which some may have no share of the budget."""
         pays = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
         bit = (CLIP_BIT,) if self._config.bit_noise > 0 else ()
         return (UPDATE, RISK, *(self._telemetry if pays else bit))
@@ -174,17 +174,17 @@ class Charging:
     def charge(
         self, plan: RoundPlan, wanted: BoolArray, rounds: np.ndarray, effective: Callable[[int], float]
     ) -> tuple[dict[str, FloatArray], BoolArray]:
-        """Ask for a round of each wanted run.
+        """Charge the next round of every wanted run.
 
         Args:
             plan: the controllers' decisions.
-            wanted: runs that are to run `[runs]`.
+            wanted: runs to be charged `[runs]`.
             rounds: rounds done by each `[runs]`.
-            effective: of a run, the factor by which the noise that is really there falls short of the claim.
+            effective: function from a run's row to the factor on σ that the update's actual noise certifies.
 
         Returns:
-            Noise multipliers `[runs]` by release (telemetry only where it is bought), and the runs that were refused
-            `[runs]`.
+            Noise multipliers `[runs]` by release, 0 where a run releases nothing of it; and runs that their ledger
+            refused `[runs]`.
         """
         runs = len(wanted)
         noise = {name: np.zeros(runs) for name in self.releases(plan)}
@@ -227,7 +227,7 @@ class Charging:
         return multipliers
 
     def _budget_share(self, plan: RoundPlan, row: int, round_index: int) -> float | None:
-        """Share of what is left that the controller, else the method, gives this round; None for the uniform one."""
+        """Return the share of the remaining budget for this round, from controller or method; None for equal noise."""
         if plan.budget_share is not None:
             return float(plan.budget_share[row])
         left = max(1, self._config.rounds - round_index)
@@ -239,7 +239,7 @@ class Charging:
         return self._recipe.mechanism.budget_share(round_index, self._config.rounds)
 
     def _shares(self, plan: RoundPlan, row: int, joint: float) -> dict[str, float]:
-        """How the privacy of a round with this noise multiplier is split over its releases."""
+        """Return each release's share of the round's 1/σ², above 0 and summing to 1; `joint` is σ."""
         telemetry = self._config.telemetry_share
         if "telemetry_share" in plan.settings:
             telemetry = float(plan.settings["telemetry_share"][row])
@@ -253,7 +253,7 @@ class Charging:
         return {name: share for name, share in shares.items() if share > 0}
 
     def figures(self) -> dict[str, FloatArray]:
-        """What is spent and left, per run `[runs]`."""
+        """Return the metrics of the budget by name `[runs]`: ε spent and left, and the share left."""
         runs = len(self.ledgers)
         budgets = self.budgets
         spent = np.array([budget.epsilon_spent() for budget in budgets])
@@ -273,11 +273,11 @@ class Charging:
         return figures
 
     def certified(self, row: int, uploads: float = 1.0, delta: float | None = None) -> float:
-        """ε that a run's noised updates certify for noise fixed in advance, by exact or Rényi accounting.
+        """Compute the ε that a run's charges certify for noise fixed in advance, by exact or Rényi accounting.
 
         Args:
-            row: the run.
-            uploads: factor on every noise multiplier, 1/√m for whoever sees single uploads of m clients.
+            row: index of the run.
+            uploads: factor on every noise multiplier; 1/√m against an observer of the single uploads of m clients.
             delta: δ; None takes the run's.
         """
         return self.ledgers[row].epsilon_of_noise(uploads, delta)

@@ -1,4 +1,4 @@
-"""Who takes part in a round, drawn on the CPU from public settings before any data is touched."""
+"""Cohorts: the clients that take part in a round, drawn on the CPU from seed and settings, before any data is read."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Cohort:
         return max(1, int(self.sizes.max(initial=0)))
 
     def scatter(self, rows: Tensor) -> Tensor:
-        """Values `[rows, ...]` as `[runs, width, ...]`, zero where a run has no further client.
+        """Lay out values `[rows, ...]` by cohort `[runs, width, ...]`, zero beyond a cohort's last client.
 
-        Where all cohorts are as large as the largest, that is a view.
+        The result is a view of the values if all cohorts are equally large.
         """
         if (self.sizes == self.width).all():
             return rows.reshape(len(self.sizes), self.width, *rows.shape[1:])
@@ -48,17 +48,17 @@ class Cohort:
         return padded
 
     def present(self) -> Tensor:
-        """Mask `[runs, width]` (bool) of the places that a client takes."""
+        """Return the mask `[runs, width]` (bool) of places that hold a client."""
         return self.scatter(torch.ones_like(self.run, dtype=torch.bool))
 
 
 def of_runs(values: Tensor, run: Tensor) -> Tensor:
-    """Values `[runs, ...]` of the runs of some rows, `[rows, ...]`; indexing would copy number by number."""
+    """Gather values `[runs, ...]` by run index `[rows]`, to `[rows, ...]`; indexing would copy element by element."""
     return values.index_select(0, run)
 
 
 def of_clients(values: Tensor, run: Tensor, client: Tensor) -> Tensor:
-    """Values `[runs, clients, ...]` of the clients at (run, client), `[rows, ...]`."""
+    """Gather values `[runs, clients, ...]` by run and client index `[rows]`, to `[rows, ...]`."""
     return values.flatten(0, 1).index_select(0, run * values.shape[1] + client)
 
 
@@ -70,10 +70,17 @@ def draw_cohort(
     device: torch.device,
     out: BoolArray | None = None,
 ) -> Cohort:
-    """Draw the cohort of every run that takes part; the others get an empty one.
+    """Draw the cohort of every run; a function of seed, round and settings alone.
 
-    `poisson` draws every client independently, and an empty cohort stays empty; `fixed` draws equally many. Clients
-    that are `out` `[runs, clients]` stay away where they are drawn.
+    `poisson` draws every client independently, so a cohort may be empty; `fixed` draws the same number every round.
+
+    Args:
+        config: number of clients, sampling and its rate.
+        seeds: one per run.
+        rounds: index of the round that each run is at `[runs]`.
+        ran: runs that take part `[runs]`; the others get an empty cohort.
+        device: of the cohort's tensors.
+        out: clients whose own budget is spent `[runs, clients]`; they are left out after the draw.
     """
     members = [
         _members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)

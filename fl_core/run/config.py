@@ -1,4 +1,4 @@
-"""What a federation is made of: the settings that all its runs share, and those that each run has to itself."""
+"""Configuration of a federation: settings that all runs of a batch share, and settings of a single run."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class FederationConfig:
             raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
 
     def _check_names(self) -> None:
-        """Refuse names that are in no catalogue."""
+        """Raise `InputError` for names that are in no catalogue, and for values that should be text and are not."""
         for field in ("dataset", "data_root"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
         for field, allowed in _NAMES:
@@ -169,7 +169,7 @@ class FederationConfig:
         self.recipe()
 
     def _check_guarantee(self) -> None:
-        """Refuse a sound run of a method whose edits give something away."""
+        """Raise `InputError` for a sound run of a method whose edits make it release something without noise."""
         recipe = self.recipe()
         if self.guarantee == "sound" and recipe.private:
             uncovered = recipe.uncovered(self.placement, self.sampling == "poisson" and self.sampling_rate < 1)
@@ -180,7 +180,7 @@ class FederationConfig:
             )
 
     def recipe(self) -> Recipe:
-        """The method as it runs: in its mode, edited.
+        """Return the method's recipe in the mode of `guarantee`, with the edits of `without` and `set`.
 
         Raises:
             InputError: an edit does not fit the method, or leaves parts that do not fit together.
@@ -188,18 +188,18 @@ class FederationConfig:
         return _recipe(find_method(self.method), self.guarantee, self.without, self.set, bool(self.client_epsilon))
 
     def require_seeded_noise(self, what: str) -> None:
-        """Refuse secret noise where seeds must give the same again; `what` needs that, as "a comparison"."""
+        """Raise `InputError` if the noise is secret; `what`, as "a comparison", names what needs seeded noise."""
         require(
             self.noise == "seeded",
             f"noise is '{self.noise}', but {what} simulates runs that their seeds repeat; set it to seeded.",
         )
 
     def noise_model(self) -> NoiseModel:
-        """Say which noise the method's released sums carry."""
+        """Return the model of the noise that the method adds to the sums it releases."""
         return self.recipe().noise(self.placement, self.guarantee == "as-published")
 
     def _check_telemetry(self) -> None:
-        """Refuse to pay for telemetry where nothing is clipped, and noise of a bit that is not asked for."""
+        """Raise `InputError` for telemetry of a method that does not clip, or noise of an unreleased clip bit."""
         shares, private = parse_telemetry(self.telemetry), self.recipe().private
         for field in ("telemetry_share", "bit_noise"):
             value = getattr(self, field)
@@ -214,7 +214,7 @@ class FederationConfig:
 
     @property
     def client_budgets(self) -> tuple[float, ...]:
-        """Budgets of the clients' own as ε, dealt out in turn; none where all have the same.
+        """Budgets ε of single clients: client i has entry i modulo their number; () if all clients have the run's ε.
 
         Raises:
             InputError: the text of `client_epsilon` holds something else.
@@ -223,7 +223,7 @@ class FederationConfig:
         return tuple(read_value("An entry of client_epsilon", entry, float) for entry in entries)
 
     def _check_client_budgets(self) -> None:
-        """Refuse clients' budgets that do not fit the run's, or that nothing in the method can keep."""
+        """Raise `InputError` for client budgets that exceed the run's, or that the method has no part to enforce."""
         recipe, budgets = self.recipe(), self.client_budgets
         part, text = recipe.mechanism.client_budget, f"client_epsilon is '{self.client_epsilon}'"
         require(part != "own" or bool(budgets), "mechanism.client_budget is own, but client_epsilon names no budgets.")
@@ -239,7 +239,7 @@ class FederationConfig:
         )
 
     def _check_adjacency(self) -> None:
-        """Refuse neighbours that the cohorts cannot hide, and a plan of noise that follows what is released."""
+        """Raise `InputError` for an adjacency that the sampling excludes, or noise that cannot be fixed in advance."""
         whole = self.sampling == "fixed" and self.sampling_rate == 1
         require(
             self.adjacency != "add-remove" or self.sampling == "poisson" or whole,
@@ -266,12 +266,12 @@ class FederationConfig:
 
     @property
     def can_plan_noise(self) -> bool:
-        """Whether the noise of all rounds is known before the run, if no controller sets it."""
+        """True if the noise of all rounds can be fixed before the run, as long as no controller sets it."""
         uniform = self.recipe().mechanism.budget == "uniform"
         return self.guarantee == "sound" and uniform and not self.client_epsilon
 
     def check_epsilon(self, epsilon: float) -> None:
-        """Refuse a privacy budget, of this configuration or of one of its runs, that the method cannot have."""
+        """Raise `InputError` for an ε that is not above 0, or a finite one for a method that adds no noise."""
         require(
             is_number(epsilon) and epsilon > 0,
             f"epsilon is {epsilon!r}, but it must be above 0 (inf trains without noise).",
@@ -283,33 +283,33 @@ class FederationConfig:
         )
 
     def warn_of_delta(self) -> None:
-        """Warn of a delta that promises little."""
+        """Warn of δ at or above 1/N."""
         warning = delta_warning(self.delta, self.clients)
         if warning:
             warnings.warn(warning, stacklevel=4)
 
     def local_optimizer(self) -> Optimizer:
-        """The local optimizer's settings."""
+        """Return the settings of the local optimizer."""
         return Optimizer(self.optimizer, self.momentum, self.weight_decay)
 
     def resolve_device(self) -> torch.device:
-        """The device that `auto` stands for here."""
+        """Return the torch device; `auto` is CUDA if there is one, else the CPU."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
 
     @property
     def cohort(self) -> float:
-        """Expected number of clients per round: qN, or the fixed number."""
+        """Expected number of clients per round: qN for Poisson cohorts, and qN rounded, at least 1, for fixed ones."""
         expected = self.sampling_rate * self.clients
         return expected if self.sampling == "poisson" else float(max(1, round(expected)))
 
     @property
     def accounting_rate(self) -> float:
-        """Sampling rate the ledger may amplify with.
+        """Poisson rate q that the ledger counts privacy amplification by subsampling for; 1 for none.
 
-        A fixed number gets no amplification, and a server that sees single uploads (`local`) sees who takes part; for
-        replace-one none is counted.
+        Only secret Poisson cohorts amplify: not fixed ones, not under `local` placement, where the server sees who
+        takes part, and not under replace-one adjacency.
         """
         secret = self.sampling == "poisson" and self.placement != "local" and self.neighbours != "replace-one"
         return self.sampling_rate if secret else 1.0
@@ -317,7 +317,7 @@ class FederationConfig:
 
 @lru_cache(maxsize=1024)
 def _recipe(method: Recipe, guarantee: str, left_out: str, changes: str, own_budgets: bool) -> Recipe:
-    """A method in its mode, edited and checked; the same question gets the same object."""
+    """Build and check a method's recipe in a mode, with edits; cached, so that equal arguments give one object."""
     recipe = edit(without(method.in_mode(guarantee), read_list("without", left_out)), read_list("set", changes))
     if own_budgets and recipe.mechanism.client_budget == "uniform":
         recipe = replace(recipe, mechanism=replace(recipe.mechanism, client_budget="own"))
@@ -326,7 +326,7 @@ def _recipe(method: Recipe, guarantee: str, left_out: str, changes: str, own_bud
 
 
 def delta_warning(delta: float, clients: int) -> str:
-    """What is to be said of a delta that promises little; empty where there is nothing."""
+    """Return the warning, one sentence, for δ at or above 1/N; "" for a smaller one."""
     if delta < 1 / clients:
         return ""
     return (
@@ -337,7 +337,7 @@ def delta_warning(delta: float, clients: int) -> str:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What one run of a batch has to itself; None takes the value of the `FederationConfig`."""
+    """Settings of a single run of a batch; None takes the value of the `FederationConfig`."""
 
     seed: int
     epsilon: float | None = None

@@ -1,4 +1,4 @@
-"""What a controller decides for a round, and what comes of it."""
+"""Action and outcome of a round: the controllers' `RoundPlan`, the `RoundReport`, and the catalogue of its metrics."""
 
 from __future__ import annotations
 
@@ -100,24 +100,24 @@ class RoundPlan:
 
     @classmethod
     def constant(cls, runs: int, clip_norm: float = 1.0, server_learning_rate: float = 1.0) -> RoundPlan:
-        """The same decisions for every run."""
+        """Return a plan with the same decisions for every run."""
         return cls(np.full(runs, clip_norm), np.full(runs, server_learning_rate))
 
     @classmethod
     def from_values(cls, runs: int, values: Mapping[str, FloatArray], clip_norm: float = 1.0) -> RoundPlan:
-        """The plan of knob values by name; what is not among them keeps its default."""
+        """Make a plan from knob values `[runs]` by name; knobs that are not among them keep their default."""
         fixed = {"clip_norm": np.full(runs, clip_norm), "server_learning_rate": np.ones(runs)}
         own = {name: value for name, value in values.items() if name in fixed}
         others = {name: value for name, value in values.items() if name not in fixed}
         return cls(**{**fixed, **own}, settings=others)
 
     def check(self, runs: int, knobs: Iterable[KnobRange] = (), layers: int = 1) -> None:
-        """Refuse a plan that does not fit.
+        """Check values and shapes of the plan against the batch and the method's knobs.
 
         Args:
-            runs: number of runs.
-            knobs: those of the method.
-            layers: of the model.
+            runs: number of runs of the batch.
+            knobs: ranges of the method's knobs.
+            layers: number of layers of the model.
 
         Raises:
             InputError: a value is out of range, there is not one per run, or the method has no such knob.
@@ -138,7 +138,7 @@ class RoundPlan:
 def _check_entries(
     field: str, values: FloatArray, shape: tuple[int, ...], low: float, high: float, zero_allowed: bool = False
 ) -> None:
-    """Refuse anything but an array of numbers in [low, high]; a low end of 0 is excluded unless it is allowed."""
+    """Raise `InputError` unless all entries are numbers in [low, high]; 0 itself only if it is allowed."""
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
         raise InputError(f"{field} is {values!r}, but it must be an array of numbers.")
     if values.shape != shape:
@@ -152,7 +152,7 @@ def _check_entries(
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What came of a round.
+    """Outcome of a round of a batch.
 
     Attributes:
         figures: per run `[runs]`, named as in `FIGURES`, where the class of each is declared; NaN for runs that did not
@@ -166,5 +166,5 @@ class RoundReport:
     refused: BoolArray
 
     def signal_class(self, name: str) -> str:
-        """`public`, `accounted` or `raw`."""
+        """Return the class of a metric: `public`, `accounted` or `raw`."""
         return find_figure(name).signal_class

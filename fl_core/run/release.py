@@ -34,15 +34,15 @@ class Cohorts(Contributors):
 
 @dataclass(frozen=True)
 class Released:
-    """Results of a release.
+    """Released sum of a round's updates, with what it was made of.
 
     Attributes:
         total: noised sum `[runs, size]`.
-        exact: the sum without noise `[runs, size]`; raw.
+        exact: the sum without noise `[runs, size]`; exact private data.
         uploads: noised uploads `[runs, width, size]`, where each carries its own noise; else None.
-        clipped: of the clip.
+        clipped: factors and norms of the clip.
         mean: the mean update that moves the server `[runs, size]`.
-        expected_noise: norm that the noise of the sum is expected to have `[runs]`, from public figures alone.
+        expected_noise: norm that the noise of the sum is expected to have `[runs]`, from public values alone.
     """
 
     total: Tensor
@@ -54,17 +54,17 @@ class Released:
 
 
 class Releasing:
-    """Clip, noise and aggregation of a method."""
+    """Clips, sums and noises the updates of a round, and averages the result, as the method's recipe says."""
 
     def __init__(self, config: FederationConfig, recipe: Recipe, model: Model):
-        """Settle what does not change from round to round."""
+        """Prepare the clip and the noise model for all rounds."""
         self._config, self._recipe, self._model = config, recipe, model
         self._noise = config.noise_model()
         self._clipping = recipe.mechanism.clipping
         self._blocks = self._clipping.blocks(model)
 
     def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
-        """Release the round's updates."""
+        """Clip, sum, noise and average the updates of a round, with standard normal draws of its noise stream."""
         recipe, config, weights = self._recipe, self._config, cohorts.weights
         updates = self._clipping.clamp(cohorts.updates, cohorts.clip, config.cohort)
         clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
@@ -77,7 +77,7 @@ class Releasing:
     def noised(
         self, updates: Tensor, clipped: Clipped, exact: Tensor, cohorts: Cohorts, draw: Draw
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the noised sums `[runs, size]`, and where each upload carries its own noise those uploads."""
+        """Compute the noised sums `[runs, size]` and uploads `[runs, width, size]`; None for uploads without noise."""
         if not self._noise.private:
             return exact, None
         if not self._noise.by_upload:
@@ -88,7 +88,7 @@ class Releasing:
         return self._with_empty_cohorts(total, cohorts, draw), uploads
 
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
-        """Replace the sums `[runs, size]` of empty cohorts by the server's noise: silence would tell."""
+        """Replace the sums `[runs, size]` of empty cohorts by the server's noise: zeros would reveal them."""
         empty = cohorts.participants == 0
         if not bool(empty.any()):
             return total
@@ -98,7 +98,7 @@ class Releasing:
     # ---------------------------------------------------------------- clip
 
     def _clip_norms(self, cohorts: Cohorts) -> Tensor | None:
-        """Compute C of every client and block `[runs, width or 1, blocks]`."""
+        """Compute the clip norm of every client and block `[runs, width or 1, blocks]`; None for no clip."""
         norms = self._clipping.norms(cohorts.clip, cohorts.layer_weights)
         if norms is not None and cohorts.clip_ratio is not None:
             norms = norms * cohorts.clip_ratio.clamp_max(1.0).unsqueeze(-1)
@@ -107,16 +107,16 @@ class Releasing:
     # ---------------------------------------------------------------- aggregation and accounts
 
     def _sharers(self, cohorts: Cohorts) -> Tensor | None:
-        """Count the clients that upload each coordinate `[runs, size]`; None where all do."""
+        """Count the clients that upload each coordinate `[runs, size]`; None unless the mean divides by them."""
         if self._recipe.aggregation.divide_by != "count" or cohorts.uploaded is None:
             return None
         present = cohorts.present.to(cohorts.uploaded.dtype).unsqueeze(-1)
         return (cohorts.uploaded * present).sum(1)
 
     def effective_factor(self, who: Contributors) -> float:
-        """Compute the part of σ that the real noise of one run's cohort certifies, C = σ = 1.
+        """Compute the factor on σ that the actual noise of one run's sum certifies, given its cohort at C = σ = 1.
 
-        A clip per coordinate lets updates through that are longer than C.
+        Below 1 also for a clip per coordinate, which lets updates pass that are longer than C.
         """
         share = self._clipping.certified_share(self._model.size, self._config.cohort)
         return self._noise.effective_factor(who) * share

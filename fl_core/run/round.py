@@ -33,18 +33,18 @@ RISK_PROBES = 4
 """Random signs by which a client's Jacobian risk is estimated."""
 
 Figures = dict[str, Any]
-"""Reported figures by name, `[runs]` each."""
+"""Metrics by name, `[runs]` each."""
 
 
 @dataclass(frozen=True)
 class Charged:
-    """A round that the ledgers have agreed to.
+    """A round that the ledgers were charged for.
 
     Attributes:
         ran: runs that take part `[runs]`.
         noise: noise multipliers by release `[runs]`.
-        lasting: part of C with which each client's own budget lasts `[runs, clients]`, 0 for one that is out; None
-            where clients have no budgets of their own.
+        lasting: factor on C with which each client's own budget lasts for all rounds `[runs, clients]`, 0 once it is
+            spent; None if clients have no budgets of their own.
     """
 
     ran: BoolArray
@@ -59,9 +59,9 @@ def play_round(
 
     Args:
         simulation: data, models and training of the batch.
-        state: what the round starts from.
+        state: server models and everything else that the round starts from.
         knobs: values of every knob `[runs]` (`[runs, layers]` where it has one per layer).
-        charged: what the ledgers have agreed to.
+        charged: runs and noise multipliers that the ledgers were charged for.
 
     Returns:
         The state that the next round starts from, and metrics by name `[runs]`, norms in the model's own units.
@@ -70,10 +70,10 @@ def play_round(
 
 
 class Round:
-    """A round in the making: its cohort, its knobs, and the state that it starts from."""
+    """One round of a batch: its cohort, its knobs, and the state that it starts from."""
 
     def __init__(self, simulation: Simulation, state: RunState, knobs: Mapping[str, Tensor], charged: Charged):
-        """Draw the cohort."""
+        """Draw the cohort; arguments as of `play_round`."""
         self._simulation, self._state, self._knobs, self._charged = simulation, state, dict(knobs), charged
         self._config, self._recipe, self._model = simulation.config, simulation.recipe, simulation.model
         self._device, self._noise = simulation.device, simulation.noise
@@ -90,7 +90,7 @@ class Round:
         return torch.from_numpy(values).to(self._device)
 
     def _shares(self, lasting: FloatArray) -> Tensor:
-        """Compute the part of C that each client's own budget leaves it in this round `[runs, clients]`; 0 if out."""
+        """Compute the factor on C that each client's budget allows in this round `[runs, clients]`; 0 once spent."""
         shares = self._host(lasting.astype("float32"))
         used = shares ** self._knobs["client_budget_strength"].unsqueeze(-1)
         return torch.where(shares > 0, used, 0.0)
@@ -120,7 +120,7 @@ class Round:
     # ---------------------------------------------------------------- before and after training
 
     def _begin(self) -> Start:
-        """Make the vectors, masks and contexts that the cohort's round starts from."""
+        """Make the vectors `[rows, ...]`, masks and loss contexts that the cohort's training starts from."""
         run, client = self._cohort.run, self._cohort.client
         view = ClientView(
             model=self._model,
@@ -138,7 +138,7 @@ class Round:
         return self._simulation.fisher(models, self._cohort.run, self._cohort.client, samples)
 
     def _context(self, start: Start) -> dict[str, Tensor]:
-        """Gather what the losses, masks and clamps of the clients read."""
+        """Gather the tensors that loss terms, masks and clamps read, by name."""
         objective, run = self._recipe.objective, self._cohort.run
         context = {name: value for name, value in start.context.items() if name in objective.needs}
         if objective.terms or objective.clamp_count:
@@ -157,7 +157,7 @@ class Round:
         return context
 
     def _update(self, start: Start, trained: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute what clients upload `[rows, size]`, all NaN where it is not finite, and where it is `[rows]`."""
+        """Compute the updates `[rows, size]` and which of them are finite `[rows]`; the others are NaN throughout."""
         update = trained[:, : self._model.size] - start.reference
         if start.shared is not None:
             update = update * start.shared
@@ -168,7 +168,7 @@ class Round:
         return update, finite
 
     def _keep(self, kept: Mapping[str, Tensor], finite: Tensor) -> None:
-        """Store what each client keeps; one whose training diverged keeps what it had."""
+        """Store the clients' persistent tensors `[rows, ...]` by name; diverged clients keep their previous ones."""
         place = (self._cohort.run, self._cohort.client)
         for name, value in kept.items():
             stored = self._state.clients[name]
@@ -177,7 +177,7 @@ class Round:
     # ---------------------------------------------------------------- release
 
     def _release(self, start: Start, trained: Tensor, update: Tensor, finite: Tensor) -> Figures:
-        """Clip, sum, noise and aggregate; the server models of the runs that ran move on."""
+        """Clip, sum, noise and aggregate the updates `[rows, size]`, move the server models, and return the metrics."""
         kept = self._recipe.sparsification.kept(self._trained(start, trained, update))
         if kept is not None:
             update = update * kept
@@ -198,14 +198,14 @@ class Round:
         return figures
 
     def _trained(self, start: Start, trained: Tensor, update: Tensor) -> Trained:
-        """Gather what clients choose their coordinates by."""
+        """Gather the inputs of the sparsification, by which clients choose their coordinates."""
         sparsity = self._knobs.get("sparsity")
         chosen = update.new_ones(len(update)) if sparsity is None else sparsity[self._cohort.run]
         parameters = trained[:, : self._model.size]
         return Trained(self._model, update, parameters, start.context, chosen, self._fisher)
 
     def _cohorts(self, update: Tensor, uploaded: Tensor | None) -> Cohorts:
-        """Hand over the updates `[rows, size]` and what their noise and clip depend on."""
+        """Collect the updates `[rows, size]` by cohort, with all that their clip and noise depend on."""
         cohort, budgeting = self._cohort, self._recipe.mechanism.budgeting
         place, present = (cohort.run, cohort.client), cohort.present()
         samples = cohort.scatter(self._simulation.tables.train_count[place].to(torch.float32))
@@ -227,7 +227,7 @@ class Round:
         )
 
     def _noised_coordinates(self, shared: Tensor | None, uploaded: Tensor | None, sparse: bool) -> Tensor | None:
-        """Say which coordinates carry noise, in the shape of `Contributors.uploaded`."""
+        """Compute the mask of coordinates that carry noise, in the shape of `Contributors.uploaded`."""
         sizes = self._cohort.sizes
         if sparse and not self._recipe.sparsification.is_public and not self._noise.hidden_support:
             uploaded = shared  # a private choice: every coordinate that could have been uploaded is noised
@@ -280,7 +280,7 @@ class Round:
         return figures
 
     def _telemetry(self, update: Tensor, trained: Tensor, released: Released, finite: Tensor) -> Figures:
-        """Release what the round pays for."""
+        """Release the telemetry that the round was charged for, as metrics by name `[runs]`."""
         telemetry = RoundTelemetry(self._simulation, self._state, self._cohort, self._knobs["clip_norm"])
         bought = {name: self._charged.noise[name] for name in TELEMETRY if name in self._charged.noise}
         std = {name: self._unit_noise(name) for name in bought}
@@ -290,7 +290,7 @@ class Round:
     # ---------------------------------------------------------------- the state that follows
 
     def _advance(self, released: Released, moved: Tensor) -> None:
-        """Move on the server models and the tensors that follow from the release, of the runs that ran."""
+        """Update the server models, their averages and the released state of the runs that ran."""
         state, recipe, model = self._state, self._recipe, self._model
         kept = recipe.personalization.after_release(model, state.runs, released.total, self._knobs, uploads=False)
         kept |= self._clipping.next_run_state(model, state.runs, released.total)
@@ -308,12 +308,12 @@ class Round:
         return torch.where(match(self._ran, value), value, before)
 
     def _average(self, moved: Tensor) -> Tensor:
-        """Average the models after the server models moved `[runs, size]`; at weight 1 exactly those."""
+        """Compute the exponential average of the server models `[runs, size]`; at weight 1 it is the latest model."""
         weight, average = self._knobs["average_weight"].unsqueeze(-1), self._state.average
         return torch.where(weight >= 1, moved, average + weight * (moved - average))
 
     def _advance_clients(self, update: Tensor, released: Released) -> None:
-        """Store what clients derive from their own uploads."""
+        """Update the clients' tensors that follow from their own uploads."""
         clients, place = self._state.clients, (self._cohort.run, self._cohort.client)
         own = {name: value[place] for name, value in clients.items()}
         kept = self._clipping.next_client_state(self._model, own, torch.nan_to_num(update))
@@ -325,7 +325,7 @@ class Round:
             clients[name][place] = value
 
     def _measure_risk(self, trained: Tensor, work: LocalWork, finite: Tensor) -> Figures:
-        """Measure and keep every client's risk after training; release the mean, where the method compares with it."""
+        """Measure and store every client's Jacobian risk after training; release their noised mean if needed."""
         cohort, budgeting = self._cohort, self._recipe.mechanism.budgeting
         if len(trained):
             images, labels = self._simulation.images.read(work.batches[-1][:, -1])
