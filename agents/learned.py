@@ -131,7 +131,7 @@ class LearnedController:
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], tuple[NDArray[Any], ...] | None]:
-        """Actions for observations; the signature is that of a stable-baselines3 model.
+        """Choose actions for observations; the signature is that of a stable-baselines3 model.
 
         Args:
             observation: `[features]` or `[n, features]`.

@@ -100,7 +100,7 @@ class Trainer:
         self.references = References(processes_of_rows(config.environments, parallel))
 
     def run(self, on_update: Callable[[Entry], None] | None, show_progress: bool) -> TrainingResult:
-        """Train to the end.
+        """Run the remaining updates.
 
         Args:
             on_update: told of every update.

@@ -1,4 +1,4 @@
-"""Training a controller on an environment's training instances, and going on with one that was interrupted."""
+"""Training of a controller on an environment's training instances, from the beginning or from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of an instance before its run, as features: visible to a controller, or hidden from it."""
+"""Context: settings of an instance as features, visible to a controller or hidden from it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CONTEXT: dict[str, ContextFeature] = {
 
 
 def context_features(context: str) -> tuple[Feature, ...]:
-    """The features of visible contexts; none of hidden ones.
+    """Make the features of the context; none if it is hidden.
 
     Raises:
         InputError: `context` is neither.

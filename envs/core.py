@@ -1,4 +1,4 @@
-"""The environment itself: a batch of federated runs, advanced one decision at a time.
+"""The environment without a library's protocol: a batch of federated runs, advanced one decision at a time.
 
 The faces for Gymnasium and stable-baselines3 are thin layers over this class; it knows neither library's protocol.
 """
@@ -39,13 +39,13 @@ class EnvCore:
     """A batch of federated runs with named knobs and features.
 
     Attributes:
-        setting: what it is made of.
-        spec: what of that is shown and asked.
+        setting: all its settings.
+        spec: those of observation, action, reward and instances.
         task: the task as it runs, accounted signals paid for.
-        generator: what instances differ in.
+        generator: distribution of the instances' settings.
         fleet: the runs, in a federation for each shape of instance.
-        knobs: what each action coordinate sets.
-        features: what each observation entry is.
+        knobs: knob of each action coordinate.
+        features: feature of each observation entry.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
         history: per run, the figures of every round of the present episode.
     """
@@ -111,22 +111,22 @@ class EnvCore:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """The space of one run's observation."""
+        """Space of one run's observation."""
         return spaces.Box(-FEATURE_BOUND, FEATURE_BOUND, (len(self.features),), np.float32)
 
     @property
     def action_space(self) -> spaces.Box:
-        """The space of one run's action."""
+        """Space of one run's action."""
         return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
 
     def draw_instance(self, random: np.random.Generator) -> RunSettings:
-        """An instance of the spec's set: the one draw of a reset."""
+        """Draw an instance of the spec's set; a reset draws nothing else from `random`."""
         return RunSettings(seed=self._seeds[int(random.integers(len(self._seeds)))])
 
     # ---------------------------------------------------------------- episodes
 
     def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
-        """Start new episodes in some rows; what the settings leave open is as the generator draws it."""
+        """Start new episodes in some rows; the generator draws the settings that are left open."""
         settings = [self.generator.fill(one) for one in settings]
         self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
         self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
@@ -148,7 +148,7 @@ class EnvCore:
         self._observe(rows)
 
     def references(self, seeds: Sequence[int]) -> list[float]:
-        """Final accuracy of the default clip norm on instances: what rewards are measured against."""
+        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
         instances = [self.generator.fill(RunSettings(seed=seed)) for seed in seeds]
         found: list[float] = []
         for first in range(0, len(instances), self.runs):
@@ -156,7 +156,7 @@ class EnvCore:
         return found
 
     def step(self, actions: NDArray[Any], rows: Sequence[int] | None = None) -> tuple[FloatArray, BoolArray]:
-        """One decision of the unfinished runs among `rows` (None: all).
+        """Apply one decision to the unfinished runs among `rows` (None: all).
 
         Args:
             actions: coordinates `[runs, knobs]`; NaN means a knob's default.
@@ -200,7 +200,7 @@ class EnvCore:
         return self._rewards(previous, active, ended, diverged), ended
 
     def _advance(self, plan: RoundPlan, active: BoolArray) -> tuple[BoolArray, BoolArray]:
-        """The rounds of one decision; which runs ended, and which of them because their model is no longer finite."""
+        """Run the rounds of one decision; returns which runs ended, and which of them with a model no longer finite."""
         ended = np.zeros(self.runs, dtype=bool)
         diverged = np.zeros(self.runs, dtype=bool)
         sums: dict[str, FloatArray] = {}
@@ -257,7 +257,7 @@ class EnvCore:
     # ---------------------------------------------------------------- what is seen
 
     def observe(self) -> NDArray[np.float32]:
-        """Observations of all runs `[runs, features]`, a fresh array."""
+        """Return the observations of all runs `[runs, features]`, as a copy."""
         return self._observation.copy()
 
     def _observe(self, rows: Sequence[int]) -> None:
@@ -273,7 +273,7 @@ class EnvCore:
             self._observation[rows, column] = scaled[rows]
 
     def info(self, row: int) -> dict[str, Any]:
-        """Plain figures of a run's last round, for `info`; what is not finite is left out.
+        """Return the figures of a run's last round for `info`; those not finite are left out.
 
         Exact figures of the clients are among them, which no epsilon covers: `find_figure` tells the class of each.
         """
@@ -284,7 +284,7 @@ class EnvCore:
         return info
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to continue between two decisions: `tensors` by name, and `plain` as JSON-able values."""
+        """Return the state to continue from between two decisions: `tensors` by name, `plain` as JSON-able values."""
         state = self.fleet.state_dict()
         arrays: dict[str, NDArray[Any]] = {f"figures.{name}": value for name, value in self._figures.items()}
         arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
@@ -318,15 +318,15 @@ class EnvCore:
         ]
 
     def diverged(self, row: int) -> bool:
-        """Whether a run's model is no longer finite, which ends it."""
+        """Return True if a run's model is no longer finite, which ends the run."""
         return bool(self.history[row]) and not math.isfinite(self.history[row][-1].get("server_norm", 0.0))
 
     def final_accuracy(self, row: int) -> float:
-        """Accuracy of a finished run's own models: the server's, or the clients' where the server's is incomplete."""
+        """Return a finished run's accuracy, of the server's model or, where that is incomplete, of the clients' models."""
         return float(self._metrics[self._accuracy][row])
 
     def describe(self) -> dict[str, Any]:
-        """What a controller must match: setting, knobs and features, as JSON-able values."""
+        """Return what a controller must match: setting, knobs and features, as JSON-able values."""
         return {
             "setting": self.setting.as_record(),
             "knobs": [asdict(knob) for knob in self.knobs],
@@ -348,7 +348,7 @@ def make_core(runs: int = 1, setting: Setting | None = None, **settings: Any) ->
 
 
 def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:
-    """Settings of the instance with a seed; reset options may set the others of its fields.
+    """Make the settings of the instance with a seed; reset options set its other fields.
 
     Raises:
         InputError: another option is given.

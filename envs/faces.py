@@ -1,4 +1,4 @@
-"""From any face of an environment to what is inside."""
+"""Access to the core below the wrappers of an environment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def innermost(env: Any) -> Any:
-    """What is below the wrappers of a face, or of a `DummyVecEnv` of faces: a core where it is a DPilot environment."""
+    """Unwrap an environment, or a `DummyVecEnv` of some, to its `EnvCore`; one of another make to its base."""
     inner = getattr(env, "unwrapped", env)
     inner = getattr(inner, "envs", [inner])[0]
     inner = getattr(inner, "unwrapped", inner)

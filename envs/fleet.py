@@ -1,4 +1,4 @@
-"""Federations of different shapes behind one door: every row of the batch is in one of them at a time."""
+"""Federations of different shapes as one batch: every row is in one of them at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fleet:
         require(len(classes) == 1, f"generator mixes datasets of {' and '.join(map(str, classes))} classes.")
 
     def of(self, row: int) -> Federation:
-        """The federation that a row is in."""
+        """Return the federation that a row is in."""
         return self.members[int(self.homes[row])]
 
     def start(self, rows: Sequence[int], settings: Sequence[RunSettings], homes: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class Fleet:
         self.homes[list(rows)] = homes
 
     def per_row(self, read: Callable[[Federation], Any]) -> np.ndarray:
-        """What `read` finds `[runs, ...]` in the member of each row."""
+        """Read an array `[runs, ...]` from every member, and take each row from the member that it is in."""
         found = [np.asarray(read(member)) for member in self.members]
         if len(found) == 1:
             return found[0]
@@ -76,7 +76,7 @@ class Fleet:
         return self.per_row(lambda member: [one.uniform_noise_multiplier for one in member.charging.budgets])
 
     def run_round(self, plan: RoundPlan, active: BoolArray, evaluate: bool = False) -> RoundReport:
-        """One round of the active rows `[runs]`, each in its own member."""
+        """Run one round of the active rows `[runs]`, each in its own member."""
         going = [active & (self.homes == place) for place in range(len(self.members))]
         reports = [
             member.run_round(plan, rows, evaluate)
@@ -86,7 +86,7 @@ class Fleet:
         return reports[0] if len(reports) == 1 else _merged(reports)
 
     def evaluate(self) -> dict[str, FloatArray]:
-        """Accuracy and loss of all runs."""
+        """Measure accuracy and loss of all runs: figure -> values `[runs]`."""
         here = sorted(set(self.homes.tolist()))
         found = {place: self.members[place].evaluate() for place in here}
         if len(found) == 1:
@@ -97,7 +97,7 @@ class Fleet:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """As `Federation.state_dict`, of all members."""
+        """Return the state of all members, in the form of `Federation.state_dict`."""
         states = [member.state_dict() for member in self.members]
         if len(states) == 1:
             return states[0]

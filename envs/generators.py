@@ -1,4 +1,4 @@
-"""Instance generators: what the instances of a set differ in, besides their seeds.
+"""Instance generators: distributions of the settings in which the instances of a set differ, besides their seeds.
 
 A generator is written `SETTING=VALUE|VALUE,SETTING=LOW..HIGH`. What it draws for a seed depends on that seed and the
 name of the setting alone, so the sets of `envs.instances` stay frozen and disjoint, and a setting more leaves the
@@ -21,11 +21,11 @@ from fl_core.base.values import field_kinds, read_assignment, read_list, read_va
 from fl_core.run.config import FederationConfig, RunSettings
 
 RUN_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name != "seed")
-"""What the rows of one batch may differ in."""
+"""Settings in which the rows of one batch may differ."""
 SHAPES = ("dataset", "clients", "model")
-"""What gives a federation tensors of another shape: instances that differ in them are rows of different batches."""
+"""Settings that change the shape of a federation's tensors: instances that differ in them are in different batches."""
 SETTINGS = (*RUN_SETTINGS, *SHAPES)
-"""What a generator may draw."""
+"""Settings that a generator may draw."""
 MOST_SHAPES = 16
 """Combinations of shapes at most: each is a federation in memory."""
 _DIGITS = 3
@@ -33,7 +33,7 @@ _DIGITS = 3
 
 @dataclass(frozen=True)
 class GeneratorEntry:
-    """A line of the catalogue: what a name stands for."""
+    """A line of the catalogue: a summary, and the spec that the name stands for."""
 
     summary: str
     spec: str
@@ -71,7 +71,7 @@ class Axis:
     high: float = math.nan
 
     def draw(self, seed: int) -> Any:
-        """The value of the instance with a seed; numbers of a range are rounded to three digits."""
+        """Draw the value of the instance with a seed; numbers of a range are rounded to three digits."""
         random = np.random.default_rng([seed, zlib.crc32(self.field.encode())])
         if self.choices:
             return self.choices[int(random.integers(len(self.choices)))]
@@ -86,7 +86,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Generator:
-    """What instances differ in; without axes, in their seeds alone."""
+    """Distribution of instances: an axis per setting that differs; without axes, only their seeds differ."""
 
     axes: tuple[Axis, ...] = ()
 
@@ -98,21 +98,21 @@ class Generator:
         return tuple(dict(zip([axis.field for axis in axes], one, strict=True)) for one in values)
 
     def draw(self, seed: int) -> dict[str, Any]:
-        """Settings of the instance with a seed, by name."""
+        """Draw the settings of the instance with a seed, by name."""
         return {axis.field: axis.draw(seed) for axis in self.axes}
 
     def shape_of(self, seed: int) -> int:
-        """The place among `shapes` of the instance with a seed."""
+        """Find the place among `shapes` of the instance with a seed."""
         drawn = self.draw(seed)
         return self.shapes.index({axis.field: drawn[axis.field] for axis in self.axes if axis.field in SHAPES})
 
     def fill(self, settings: RunSettings) -> RunSettings:
-        """Settings of a run, with what they leave open as the generator draws it for their seed."""
+        """Fill the open settings of a run with the values that the generator draws for its seed."""
         drawn = {axis.field: axis.draw(settings.seed) for axis in self.axes if axis.field in RUN_SETTINGS}
         return replace(settings, **{name: value for name, value in drawn.items() if getattr(settings, name) is None})
 
     def extremes(self) -> list[RunSettings]:
-        """Runs that meet every choice and both ends of every range at least once, the rest as drawn for seed 0."""
+        """List runs that meet every choice and both ends of every range at least once, the rest as drawn for seed 0."""
         found = [RunSettings(seed=0)]
         for axis in self.axes:
             if axis.field in RUN_SETTINGS:
@@ -121,7 +121,7 @@ class Generator:
 
 
 def parse_generator(text: str) -> Generator:
-    """A generator by name of the catalogue, or as written; empty for none.
+    """Parse a generator: a name of the catalogue, or as written; empty for none.
 
     Raises:
         InputError: it cannot be read, or a setting is unknown, named twice, or cannot be drawn.

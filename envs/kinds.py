@@ -13,7 +13,7 @@ KINDS: dict[str, dict[str, str]] = {
     "Personalize": {"method": "fedglp-adp", "knobs": "personalization"},
     "Joint": {"method": "fedglp-adp", "knobs": "all"},
 }
-"""What each kind of control sets, and with which method unless `method=` names another that has the knobs."""
+"""Kind of control -> its knobs, and its method unless `method=` names another that has the knobs."""
 
 
 def register_environments() -> None:

@@ -39,7 +39,7 @@ class Knob(KnobRange):
         }
 
     def decode(self, coordinate: FloatArray) -> FloatArray:
-        """Values of action coordinates; beyond [-1, 1] they saturate, and NaN means the default."""
+        """Decode action coordinates to values; beyond [-1, 1] they saturate, and NaN means the default."""
         known = np.where(np.isnan(coordinate), self.encode(self.default), coordinate)
         share = (np.clip(known, -1.0, 1.0) + 1) / 2
         if self.scale == "log":
@@ -49,7 +49,7 @@ class Knob(KnobRange):
         return np.clip(values, self.low, self.high).astype(np.float64)
 
     def encode(self, value: float | FloatArray) -> FloatArray:
-        """Action coordinates of values, saturating at the range."""
+        """Encode values as action coordinates, saturating at the range."""
         inside = np.clip(np.asarray(value, dtype=np.float64), self.low, self.high)
         if self.scale == "log":
             share = np.log(inside / self.low) / math.log(self.high / self.low)
@@ -58,7 +58,7 @@ class Knob(KnobRange):
         return np.asarray(np.clip(2 * share - 1, -1.0, 1.0), dtype=np.float64)
 
     def check(self, value: float) -> float:
-        """The value, refused outside the range.
+        """Return the value if it lies in the range.
 
         Raises:
             InputError: it is not a finite number in the range.
@@ -82,13 +82,13 @@ FEW_METHODS = 8
 
 
 def known_knobs() -> dict[str, KnobRange]:
-    """Every knob that some method has, by name, and the environment's own."""
+    """Collect every knob that some method has, and the environment's own, by name."""
     own = {knob.name: knob for recipe in METHODS.values() for knob in recipe.knobs}
     return own | {name: knob.range for name, knob in RELATIVE_KNOBS.items()}
 
 
 def make_knob(task: Task, knob: KnobRange, layer: str = "", default: float | None = None) -> Knob:
-    """A method's knob in a task, which narrows the clip norm.
+    """Make a method's knob for a task, which narrows the range of the clip norm.
 
     Args:
         task: whose clip norms hold.
@@ -110,7 +110,7 @@ def make_knobs(
     layers: Sequence[str] = (),
     defaults: Mapping[str, float] | None = None,
 ) -> Listing[Knob]:
-    """The knobs of a comma-separated list; `none` stands for no knob at all, `all` for every one of the method.
+    """Make the knobs of a comma-separated list; `none` stands for no knob at all, `all` for every one of the method.
 
     Args:
         task: whose ranges hold.
@@ -135,7 +135,7 @@ def make_knobs(
 
 
 def knob_names(task: Task, names: str, method_knobs: Sequence[KnobRange]) -> list[str]:
-    """The knobs of a comma-separated list by name; arguments as in `make_knobs`.
+    """Make the knobs of a comma-separated list, by name; arguments as in `make_knobs`.
 
     Raises:
         InputError: it is no text, or one is unknown or not the method's.
@@ -148,20 +148,20 @@ def knob_names(task: Task, names: str, method_knobs: Sequence[KnobRange]) -> lis
 
 
 def _ranges(method_knobs: Sequence[KnobRange]) -> dict[str, KnobRange]:
-    """The knobs of a method by name, and those that set them in other units."""
+    """Collect the knobs of a method by name, and those that set them in other units."""
     own = {knob.name: knob for knob in method_knobs}
     return own | {name: knob.range for name, knob in RELATIVE_KNOBS.items() if knob.sets in own}
 
 
 def methods_with(name: str) -> list[str]:
-    """The methods that have a knob, or one of a group's."""
+    """List the methods that have a knob, or one of a group's."""
     names = set(KNOB_GROUPS.get(name, (name,)))
     names |= {RELATIVE_KNOBS[one].sets for one in names if one in RELATIVE_KNOBS}
     return [recipe.name for recipe in METHODS.values() if names & {knob.name for knob in recipe.knobs}]
 
 
 def _named(task: Task, name: str, own: Mapping[str, KnobRange]) -> list[str]:
-    """The knobs that a name stands for."""
+    """List the knobs that a name stands for."""
     method = task.federation.method
     if name == EVERY_KNOB:
         bought = task.federation.telemetry_share > 0
@@ -181,7 +181,7 @@ def _named(task: Task, name: str, own: Mapping[str, KnobRange]) -> list[str]:
 
 
 def _who_has(name: str) -> str:
-    """Which methods have a knob, or one of a group's, as the end of a sentence, if they are few."""
+    """Name the methods that have a knob, or one of a group's, as the end of a sentence, if they are few."""
     methods = methods_with(name)
     return f"; methods with it: {', '.join(methods)}" if len(methods) <= FEW_METHODS else ""
 
@@ -198,7 +198,7 @@ def _refuse_rivals(names: str, wanted: Sequence[str]) -> None:
 
 
 def plan_values(knobs: Sequence[Knob], values: Sequence[FloatArray]) -> dict[str, FloatArray]:
-    """Values `[runs]` of knobs as a round plan takes them: those of one knob per layer together, `[runs, layers]`."""
+    """Collect values `[runs]` of knobs for a round plan; those of one knob per layer are stacked `[runs, layers]`."""
     named: dict[str, list[FloatArray]] = {}
     for knob, value in zip(knobs, values, strict=True):
         named.setdefault(knob.name.partition(PER_LAYER)[0], []).append(value)

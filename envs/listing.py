@@ -1,4 +1,4 @@
-"""Tuples that print as a table: what an environment's knobs and signals are, at a glance."""
+"""Tuples that print as a table, for an environment's knobs and signals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Entry(Protocol):
     @property
     @abstractmethod
     def cells(self) -> dict[str, str]:
-        """Texts by column."""
+        """Cell texts by column name."""
 
 
 T = TypeVar("T", bound=Entry)
@@ -31,11 +31,11 @@ class Listing(tuple[T, ...]):
         return "\n".join(_aligned([heading, *(list(entry.cells.values()) for entry in self)]))
 
     def _repr_html_(self) -> str:
-        """The same in notebooks."""
+        """Render the table for notebooks."""
         return f"<pre>{self!r}</pre>"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of text with their columns aligned."""
+    """Join the cells of each row, padded to the width of their column."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,4 +1,4 @@
-"""Letting a policy act until the runs of a batch have ended."""
+"""Loops in which a policy acts until the runs of a batch have ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from envs.core import EnvCore
 from fl_core.run.config import RunSettings
 
 RowProgress = Callable[[int], None]
-"""Told how many rounds (of single runs) have just been done."""
+"""Callback with the number of rounds (of single runs) that have just been done."""
 
 _BATCH_BYTES = 1 << 31
 
 
 class Policy(Protocol):
-    """What every controller can do, as a stable-baselines3 model or policy can."""
+    """Protocol of every controller: the `predict` of stable-baselines3 models and policies."""
 
     def predict(
         self,
@@ -27,11 +27,11 @@ class Policy(Protocol):
         episode_start: Any = None,
         deterministic: bool = True,
     ) -> tuple[Any, Any]:
-        """Actions `[runs, knobs]` for observations `[runs, features]`, and the state to hand in next time."""
+        """Choose actions `[runs, knobs]` for observations `[runs, features]`; returns them and the next call's state."""
 
 
 def rows_at_once(core: EnvCore, wanted: int) -> int:
-    """How many of the wanted runs to batch so that the updates of their cohorts stay within 2 GiB.
+    """Compute how many of the wanted runs fit in a batch whose cohorts' updates stay within 2 GiB.
 
     Args:
         core: an environment of their settings.
@@ -46,8 +46,8 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
 
     Args:
         core: the runs, just reset, or `midway`.
-        policy: what acts.
-        state: what its last `predict` returned.
+        policy: the controller.
+        state: the state that its last `predict` returned.
         midway: whether the runs and the state go on together from between two decisions.
     """
     start = np.full(core.runs, not midway)
@@ -65,10 +65,10 @@ def run_to_the_end(
 
     Args:
         core: with a row for each instance; those beyond them stay idle.
-        policy: what acts.
+        policy: the controller.
         instances: one per run.
         progress: told of every round done.
-        state: what this returned for the instances before.
+        state: the state returned for the instances before.
 
     Returns:
         The policy's state, to be handed in with the next instances, so that random ones do not repeat themselves.

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+from typing_extensions import override
 
 from envs.sb3 import DPilotVecEnv
 from fl_core.base.errors import require, require_count
@@ -21,12 +22,12 @@ from fl_core.base.processes import process_context
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def row_blocks(rows: int, processes: int) -> list[slice]:
-    """The rows of each process: blocks as equal as can be, larger ones first."""
+    """Divide the rows among the processes: blocks as equal as can be, larger ones first."""
     return [slice(int(own[0]), int(own[-1]) + 1) for own in np.array_split(np.arange(rows), processes)]
 
 
@@ -69,7 +70,7 @@ class DPilotProcessVecEnv(VecEnv):
             self._workers[place][1].send((name, arguments, named))
 
     def _receive(self, places: Iterable[int]) -> list[Any]:
-        """Workers' answers; what one of them raised is raised here, once all have been heard."""
+        """Collect the workers' answers; an error of one of them is raised after all have answered."""
         found = []
         for place in places:
             try:
@@ -86,7 +87,7 @@ class DPilotProcessVecEnv(VecEnv):
         return range(len(self._workers))
 
     def _each(self, name: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """What a method returns in every process, with arguments for each; they work at the same time."""
+        """Call a method in every process at the same time, with arguments for each; returns their results in order."""
         for place, own in enumerate(arguments):
             self._send(place, name, *own)
         return self._receive(self._places)
@@ -97,31 +98,35 @@ class DPilotProcessVecEnv(VecEnv):
     # ---------------------------------------------------------------- episodes
 
     def set_instances(self, seeds: Sequence[int]) -> None:
-        """As `DPilotVecEnv.set_instances`."""
+        """Set the instance, by seed, that each row plays again and again from its next reset on.
+
+        Raises:
+            InputError: there is not one per row.
+        """
         require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
         self._each("set_instances", self._split(list(seeds)))
 
     def references(self, seeds: Sequence[int]) -> list[float]:
-        """As `EnvCore.references`, each seed by the process at its place in turn."""
+        """Return the final accuracy of the default clip norm on each instance; the processes take instances in turn."""
         count = len(self._workers)
         found = self._each("references", [(list(seeds[place::count]),) for place in range(count)])
         return [found[index % count][index // count] for index in range(len(seeds))]
 
+    @override
     def reset(self) -> NDArray[np.float32]:
-        """Start an episode in every row."""
         parts = self._each("reset_with", [(self._seeds[block], self._options[block]) for block in self.blocks])
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = [info for _, infos in parts for info in infos]
         return np.concatenate([observations for observations, _ in parts])
 
+    @override
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Send the actions `[num_envs, knobs]` of the next step."""
         for place, (own,) in enumerate(self._split(actions)):
             self._send(place, "step_with", own)
 
+    @override
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """One decision of every row."""
         parts = self._receive(self._places)
         observations, rewards, ended, infos, reset_infos = zip(*parts, strict=True)
         self.reset_infos = [info for own in reset_infos for info in own]
@@ -132,8 +137,8 @@ class DPilotProcessVecEnv(VecEnv):
             [info for own in infos for info in own],
         )
 
+    @override
     def close(self) -> None:
-        """End the processes."""
         for process, connection in self._workers:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
                 connection.send(None)
@@ -143,30 +148,30 @@ class DPilotProcessVecEnv(VecEnv):
 
     # ---------------------------------------------------------------- what stable-baselines3 asks for besides
 
+    @override
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute in the first process, once per row."""
         self._send(0, "attribute", attr_name)
         (value,) = self._receive([0])
         return [value for _ in self._get_indices(indices)]
 
+    @override
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute in every process."""
         self._each("__setattr__", [(attr_name, value) for _ in self._places])
 
+    @override
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method in the first process, its result repeated for each row."""
         self._send(0, method_name, *method_args, **method_kwargs)
         (result,) = self._receive([0])
         return [result for _ in self._get_indices(indices)]
 
+    @override
     def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:
-        """Rows are not wrapped."""
         return [False for _ in self._get_indices(indices)]
 
+    @override
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
-        """A picture of each row's episode."""
         return [image for own in self._each("get_images", [() for _ in self._places]) for image in own]
 
 
@@ -185,7 +190,7 @@ class _Block(DPilotVecEnv):
 
 
 def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
-    """Start a process with so many rows."""
+    """Start a process with a number of rows."""
     context: Any = process_context(__name__)
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, rows, dict(settings)), daemon=True)
@@ -195,7 +200,7 @@ def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
 
 
 def _serve(connection: Connection, rows: int, settings: Mapping[str, Any]) -> None:
-    """The life of a process: build the rows, send their spaces, and answer calls until told to end."""
+    """Serve as a process: build the rows, send their spaces, and answer calls until told to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the main process has it end this one in order
     torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
     block: _Block | None = None

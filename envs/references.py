@@ -1,4 +1,4 @@
-"""What controllers' rewards are measured against: the final accuracy of the task's default clip norm."""
+"""Reference of rewards: the final accuracy of the task's default clip norm on the same instance."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fl_core.run.plan import FloatArray, RoundPlan
 
 
 class References:
-    """Runs at the default clip norm, without telemetry; each is played once and remembered."""
+    """Final accuracies of runs at the default clip norm, without telemetry; each is played once and its result kept."""
 
     def __init__(self, task: Task, generator: Generator, accuracy: str):
-        """References of a task.
+        """Prepare for a task; nothing is played yet.
 
         Args:
             task: with its overrides.
-            generator: which shape a run has.
+            generator: distribution of the instances, which gives each run its shape.
             accuracy: the figure that runs are judged by.
         """
         self._task, self._generator, self._accuracy = task, generator, accuracy
@@ -31,11 +31,11 @@ class References:
 
     @cached_property
     def _config(self) -> FederationConfig:
-        """The federation without telemetry; most environments never need it."""
+        """Federation without telemetry; made late, as most environments never need it."""
         return replace(self._task.federation, telemetry_share=0.0, bit_noise=0.0)
 
     def find(self, settings: Sequence[RunSettings]) -> list[float]:
-        """Final accuracy of the default clip norm on instances, played side by side where it is not known yet."""
+        """Return the default clip norm's final accuracy on each instance; those not known yet are played as one batch."""
         missing = list(dict.fromkeys(one for one in settings if one not in self._known))
         if missing:
             with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already

@@ -24,12 +24,12 @@ DRIFT = 0.05
 LARGEST_STEP = 4.0
 """The most that one release moves the estimated power, up or down: twofold in norm."""
 BEYOND = 100.0
-"""How far beyond the task's range a clip norm may follow the scale, as a factor: a scale that nobody knows beforehand
-cannot be bounded tightly."""
+"""Factor by which a clip norm that follows the scale may exceed the task's range on either side: a scale that is not
+known beforehand cannot be bounded tightly."""
 
 
 class ClipReference:
-    """What is public about each run's clip norms and releases.
+    """Public reference of relative clip norms: each run's last clip norm and an estimate of its updates' scale.
 
     The scale is that of the mean clipped update beyond its noise. Round s releases the mean update with norm R and
     noise of expected norm E over d coordinates, so that p = R² − E² is an unbiased estimate of the power P (the squared
@@ -46,7 +46,7 @@ class ClipReference:
     """
 
     def __init__(self, task: Task, runs: int):
-        """A reference for so many runs."""
+        """Start at the task's default clip norm in every run."""
         self._task = task
         self._sizes = np.ones(runs)
         self.last = np.full(runs, task.clip_norm)
@@ -67,11 +67,11 @@ class ClipReference:
 
     @property
     def scale(self) -> FloatArray:
-        """u `[runs]`."""
+        """Estimated scale u of the updates `[runs]`."""
         return np.asarray(np.sqrt(self._power) / AGREEMENT)
 
     def reset(self, rows: Sequence[int], sizes: Sequence[int]) -> None:
-        """Forget what is known of some runs, whose models have so many parameters."""
+        """Start some runs anew, whose models have `sizes` parameters."""
         rows = list(rows)
         self._sizes[rows] = sizes
         self.last[rows] = self._task.clip_norm
@@ -79,7 +79,7 @@ class ClipReference:
         self._variance[rows] = self._power[rows] ** 2
 
     def resolve(self, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Values of knobs by name, with those relative to something made absolute."""
+        """Convert the relative ones among the values of knobs, by name, to absolute ones."""
         absolute = {name: value for name, value in values.items() if name not in RELATIVE_KNOBS}
         for name, knob in RELATIVE_KNOBS.items():
             if name in values:
@@ -87,11 +87,11 @@ class ClipReference:
         return absolute
 
     def applied(self, clip_norm: FloatArray, active: np.ndarray) -> None:
-        """Remember the clip norms `[runs]` of the runs that a decision was for."""
+        """Store the clip norms `[runs]` of a decision as the last ones of the active runs."""
         self.last[active] = clip_norm[active]
 
     def observe(self, report: RoundReport) -> None:
-        """Learn from what a round released."""
+        """Update the estimated scale by the release of a round."""
         if "release_noise" not in report.figures:
             return
         released, noise = report.figures["release_norm"], report.figures["release_noise"]
@@ -109,7 +109,7 @@ class ClipReference:
         self._variance = np.where(known, variance, self._variance)
 
     def state_dict(self) -> dict[str, FloatArray]:
-        """Arrays by name."""
+        """Return its arrays by name, all `[runs]`."""
         return {"last": self.last, "power": self._power, "variance": self._variance, "sizes": self._sizes}
 
     def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:

@@ -1,4 +1,4 @@
-"""What an episode looks like: a line of text, or a picture of its rounds."""
+"""Rendering of an episode: as a line of text, or as a picture of its rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PANELS = (
 
 
 def render_text(core: EnvCore, row: int) -> str:
-    """The last round in one line."""
+    """Write the last round in one line."""
     info = core.info(row)
     parts = [f"round {info['round']}/{core.federation.config.rounds}"]
     names = ("clip_norm", "noise_multiplier", "epsilon_spent", "global_accuracy", "personal_accuracy")
@@ -25,7 +25,7 @@ def render_text(core: EnvCore, row: int) -> str:
 
 
 def render_frame(core: EnvCore, row: int) -> NDArray[np.uint8]:
-    """The episode so far as a picture, uint8 `[height, width, 3]`."""
+    """Draw the episode so far, as uint8 `[height, width, 3]`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, because few episodes are rendered
     from matplotlib.figure import Figure
 

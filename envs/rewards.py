@@ -14,7 +14,7 @@ DIVERGENCE_PENALTY = -10.0
 
 @dataclass(frozen=True)
 class Progress:
-    """What a reward is computed from, one entry per run `[runs]`.
+    """Figures that rewards are computed from, one entry per run `[runs]`.
 
     Attributes:
         accuracy: of the method's own models (the server's, or the clients' where the server's is incomplete).
@@ -73,7 +73,7 @@ REWARDS: dict[str, Reward] = {
 
 
 def find_reward(name: str) -> Reward:
-    """The reward of a name.
+    """Find a reward by name.
 
     Raises:
         InputError: it is unknown.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
+from typing_extensions import override
 
 from envs.core import EnvCore, make_core, run_settings
 from envs.render import render_frame
@@ -38,7 +39,7 @@ class DPilotVecEnv(VecEnv):
         self._actions: NDArray[Any] = np.zeros((num_envs, 0))
 
     def set_instances(self, seeds: Sequence[int]) -> None:
-        """Seed of the instance that each row plays, again and again, from its next reset on.
+        """Set the instance, by seed, that each row plays again and again from its next reset on.
 
         Raises:
             InputError: there is not one per row.
@@ -47,11 +48,11 @@ class DPilotVecEnv(VecEnv):
         self._instances = list(seeds)
 
     def references(self, seeds: Sequence[int]) -> list[float]:
-        """As `EnvCore.references`."""
+        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
         return self.core.references(seeds)
 
+    @override
     def reset(self) -> NDArray[np.float32]:
-        """Start an episode in every row."""
         for row, seed in enumerate(self._seeds):
             if seed is not None:
                 self._randoms[row] = np.random.default_rng(seed)
@@ -69,12 +70,12 @@ class DPilotVecEnv(VecEnv):
             settings.append(run_settings(seed, chosen))
         self.core.reset(rows, settings)
 
+    @override
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Take the actions `[num_envs, knobs]` of the next step."""
         self._actions = actions
 
+    @override
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """One decision of every row."""
         rewards, ended = self.core.step(self._actions)
         infos = [self.core.info(row) | {"TimeLimit.truncated": False} for row in range(self.num_envs)]
         rows = [int(row) for row in np.flatnonzero(ended)]
@@ -87,31 +88,32 @@ class DPilotVecEnv(VecEnv):
                 self.reset_infos[row] = self.core.info(row)
         return self.core.observe(), rewards.astype(np.float32), ended, infos
 
+    @override
     def close(self) -> None:
-        """Nothing to release."""
+        pass  # there are no resources to release
 
+    @override
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of this environment, or of its core, once per row."""
         owner = self if hasattr(type(self), attr_name) or attr_name in vars(self) else self.core
         return [getattr(owner, attr_name) for _ in self._indices(indices)]
 
+    @override
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute of this environment; rows share it."""
         setattr(self, attr_name, value)
 
+    @override
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of this environment once, its result repeated for each row."""
         result = getattr(self, method_name)(*method_args, **method_kwargs)
         return [result for _ in self._indices(indices)]
 
+    @override
     def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:
-        """Rows are not wrapped."""
         return [False for _ in self._indices(indices)]
 
+    @override
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
-        """A picture of each row's episode."""
         return [render_frame(self.core, row) for row in range(self.num_envs)]
 
     def _indices(self, indices: VecEnvIndices) -> Iterable[int]:

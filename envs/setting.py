@@ -1,4 +1,4 @@
-"""One setting: the task with its federation, and what an environment of it shows and asks."""
+"""Settings of an environment: its task with the federation, its observation, action, reward and instances."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ACCOUNTED_TELEMETRY_SHARE = 0.1
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment shows and asks; all fields are JSON scalars and checked when the object is made."""
+    """Observation, action, reward and instances of an environment; all fields are JSON scalars, checked at creation."""
 
     knobs: str = "clip_norm"
     """Comma-separated knobs that the action sets (`dpilot list knobs`); all, personalization or none for those sets."""
     signals: str = "public"
-    """What a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    """Signals that a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
     reward: str = "advantage"
     """Reward of the steps (`dpilot list rewards`)."""
     decision_rounds: int = 1
@@ -42,13 +42,13 @@ class EnvSpec:
     instance_count: int = 256
     """Size of that set."""
     generator: str = ""
-    """What the instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    """Settings in which instances differ besides their seeds (`dpilot list generators`): a name, or as written,
     epsilon=3..12,partition=iid|shards(2); empty for nothing."""
     context: str = "hidden"
-    """Whether observations show in what the instances may differ: visible or hidden. The noise multiplier is always
-    shown."""
+    """Settings in which instances may differ, as features of the observation: visible or hidden. The noise multiplier
+    is always shown."""
     evaluate_every_round: bool = False
-    """Whether accuracy is measured after every round, for records; otherwise only where signals or reward need it."""
+    """True measures accuracy after every round, for records; otherwise only where signals or reward need it."""
 
     def __post_init__(self) -> None:
         for name, kind in field_kinds(EnvSpec).items():
@@ -71,7 +71,7 @@ SETTING_NAMES = ("task", *_SPEC_KINDS, *_FEDERATION_KINDS)
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that an environment is made of: equal settings are equal environments.
+    """All settings of an environment: equal settings are equal environments.
 
     Attributes:
         task: the problem, its federation as asked for.
@@ -117,7 +117,7 @@ class Setting:
 
     @property
     def federation(self) -> FederationConfig:
-        """The federation as asked for; `task_as_run` pays for accounted signals."""
+        """Federation as asked for; `task_as_run` pays for accounted signals."""
         return self.task.federation
 
     @property
@@ -147,7 +147,7 @@ class Setting:
         return "adaptive" if chosen or not config.can_plan_noise else "fixed"
 
     def replace(self, **changes: Any) -> Setting:
-        """The setting with other values of fields of `EnvSpec` and `FederationConfig`; the rest stays as it is.
+        """Return the setting with other values of fields of `EnvSpec` and `FederationConfig`.
 
         Unlike in `of`, the population does not follow the set of instances.
 
@@ -163,7 +163,7 @@ class Setting:
         return Setting(_with_federation(self.task, **own), spec)
 
     def as_record(self) -> dict[str, Any]:
-        """Every field as JSON scalars, by the names of the keyword arguments of `of`; infinity is spelled out.
+        """Return every field as a JSON scalar, by the names of the keyword arguments of `of`; infinity is spelled out.
 
         The task's default clip norm and range are `default_clip_norm`, `lowest_clip_norm` and `highest_clip_norm`.
         """
@@ -204,17 +204,17 @@ class Setting:
 
 @lru_cache(maxsize=256)
 def _with_federation(task: Task, **changes: Any) -> Task:
-    """The task with other values in its federation; the same question gets the same object."""
+    """Return the task with other values in its federation; cached, so that equal arguments give the same object."""
     return replace(task, federation=replace(task.federation, **changes))
 
 
 def _read(values: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """Those values that have a kind, as that kind."""
+    """Read the values that have a kind as that kind; others are left out."""
     return {name: read_value(name, value, kinds[name]) for name, value in values.items() if name in kinds}
 
 
 def _with_clips(task: Task, record: Mapping[str, Any]) -> Task:
-    """The task with the default clip norm and the range of a record, where it has them."""
+    """Return the task with the default clip norm and the range of a record, where it has them."""
     usual = zip(_CLIP_NAMES, (task.clip_norm, *task.clip_range), strict=True)
     clip, low, high = (read_value(name, record.get(name, value), float, finite=True) for name, value in usual)
     require(

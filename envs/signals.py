@@ -70,7 +70,7 @@ def _figure(
 
 
 def _catalogue(classes: int) -> tuple[Feature, ...]:
-    """Features read from the rounds' reports, for a problem with so many classes."""
+    """Make the features read from the rounds' reports, for a problem with `classes` classes."""
     chance_loss = math.log(classes)
     return (
         _figure("budget_left", lambda share: 2 * share - 1, "2x - 1", "share of the privacy budget left", 1.0),
@@ -99,7 +99,7 @@ def _catalogue(classes: int) -> tuple[Feature, ...]:
 
 
 def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Feature, ...]:
-    """Features of what telemetry releases, each over the range of its figure."""
+    """Make the features of released telemetry, each scaled over the range of its figure."""
     made = []
     for one in (TELEMETRY[name] for name in telemetry):
         scale = partial(_over_range, one.low, one.high)
@@ -110,7 +110,7 @@ def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Fea
 
 
 def _layer_features(layers: Sequence[str]) -> tuple[Feature, ...]:
-    """What the releases show of each layer, for whoever sets their clip weights."""
+    """Make the features of each layer's released norm, for controllers that set the layers' clip weights."""
     figure = "release_layer_norm"
     summary = "norm of the layer's part of the released mean update"
     return tuple(
@@ -124,36 +124,36 @@ LEAST_NORM = 1e-4
 
 
 def half_decades(norm: FloatArray) -> FloatArray:
-    """Half the decimal logarithm: four decades to each side of 1 fit in an observation."""
+    """Scale to half the decimal logarithm: four decades to each side of 1 fit in an observation."""
     return np.asarray(np.log10(np.maximum(norm, LEAST_NORM)) / 2)
 
 
 def _over_range(low: float, high: float, value: FloatArray) -> FloatArray:
-    """From a figure between `low` and `high` to [-1, 1]."""
+    """Scale a figure from [low, high] to [-1, 1]."""
     return 2 * (value - low) / (high - low) - 1
 
 
 def all_features() -> tuple[Feature, ...]:
-    """Every feature that some observation may hold, for lists; the knobs' last actions come on top."""
+    """List every feature that some observation may hold, except the knobs' last actions."""
     layer = ("LAYER",)
     return (_TIME, _NOISE, *_catalogue(classes=2), *_layer_features(layer), *_paid_features(TELEMETRY, layer))
 
 
 def last_action(knob: str) -> str:
-    """Name of the feature that holds a knob's last action coordinate."""
+    """Name the feature that holds a knob's last action coordinate."""
     return f"last_{knob}"
 
 
 def is_schedule_feature(name: str) -> bool:
-    """Whether a feature is a function of time, of the budget and of what the controller did before.
+    """Return True if a feature is a function of time, the budget and the controller's own earlier actions alone.
 
-    For a controller that reads nothing else, all that it does is fixed before the run.
+    The actions of a controller that reads no other feature are fixed before the run.
     """
     return name in (ROUND_FRACTION, NOISE_LEVEL, "budget_left") or name.startswith((last_action(""), CONTEXT_PREFIX))
 
 
 CONTEXT_PREFIX = "context_"
-"""Before the name of what is known of an instance before its run."""
+"""Prefix of the features of an instance's settings, which are known before its run."""
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
 _TIME = Feature(
@@ -173,13 +173,13 @@ _NOISE = Feature(
 def make_features(
     signals: str, knobs: tuple[Knob, ...], classes: int, telemetry: Iterable[str] = (), layers: Sequence[str] = ()
 ) -> Listing[Feature]:
-    """The features of a signal set, in the order of the observation.
+    """Make the features of a signal set, in the order of the observation.
 
     Args:
         signals: one of `SIGNAL_SETS`.
         knobs: those of the action.
         classes: of the problem.
-        telemetry: what the rounds pay for.
+        telemetry: names of the telemetry that the rounds release.
         layers: names of the model's layers.
 
     Raises:

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from envs.core import make_core, run_settings
 from envs.knobs import Knob
@@ -49,14 +50,15 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
     @property
     def knobs(self) -> Listing[Knob]:
-        """What each action coordinate sets; prints as a table."""
+        """Knob of each action coordinate; prints as a table."""
         return self.core.knobs
 
     @property
     def signals(self) -> Listing[Feature]:
-        """What each observation entry is; prints as a table."""
+        """Feature of each observation entry; prints as a table."""
         return self.core.features
 
+    @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
@@ -71,6 +73,7 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         self.core.reset([0], [run_settings(instance, options)])
         return self.core.observe()[0], self.core.info(0)
 
+    @override
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Apply one decision. An episode ends by `terminated`; there is no truncation."""
         if self.core.finished[0]:
@@ -78,8 +81,9 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         rewards, ended = self.core.step(np.asarray(action).reshape(1, -1))
         return self.core.observe()[0], float(rewards[0]), bool(ended[0]), False, self.core.info(0)
 
+    @override
     def render(self) -> Any:
-        """A line of text (`ansi`) or a picture of the episode (`rgb_array`)."""
+        """Render the episode as a line of text (`ansi`) or a picture (`rgb_array`)."""
         if self.render_mode == "ansi":
             return render_text(self.core, 0)
         if self.render_mode == "rgb_array":

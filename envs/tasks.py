@@ -83,12 +83,12 @@ _KINDS = field_kinds(FederationConfig)
 
 
 def default_federation() -> FederationConfig:
-    """Settings of the task that is taken where none is named."""
+    """Return the settings of the default task."""
     return TASKS["digits"].federation
 
 
 def find_task(name: str, **overrides: Any) -> Task:
-    """The task of a name, with federation settings replaced; overrides that are None keep the task's own.
+    """Find a task by name and replace federation settings; overrides that are None keep the task's own.
 
     Raises:
         InputError: the task or a setting is unknown, or a value is not allowed.

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from envs.core import make_core, run_settings
 from envs.render import render_frame, render_text
@@ -62,6 +63,7 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
 
+    @override
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
@@ -88,10 +90,11 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
             settings.append(run_settings(drawn, options))
         self.core.reset(rows, settings)
 
+    @override
     def step(
         self, actions: FloatArray
     ) -> tuple[FloatArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """One decision of every row; finished rows are reset as the autoreset mode says."""
+        """Apply one decision to every row; finished rows are reset as the autoreset mode says."""
         waiting = [int(row) for row in np.flatnonzero(self.core.finished)]
         rewards, ended = self.core.step(actions)
         truncated = np.zeros(self.num_envs, dtype=bool)
@@ -108,7 +111,7 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
         return self.core.observe(), rewards, ended, truncated, infos
 
     def _final(self, rows: list[int]) -> dict[str, Any]:
-        """The ended rows' last observation and info, before a same-step reset replaces them."""
+        """Return the ended rows' last observation and info, before a same-step reset replaces them."""
         observations = self.core.observe()
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in rows:
@@ -128,8 +131,9 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
             infos = self._add_info(infos, self.core.info(row), row)
         return infos
 
+    @override
     def render(self) -> Any:
-        """Each row's line of text (`ansi`) or picture (`rgb_array`)."""
+        """Render each row as a line of text (`ansi`) or a picture (`rgb_array`)."""
         if self.render_mode == "ansi":
             return tuple(render_text(self.core, row) for row in range(self.num_envs))
         if self.render_mode == "rgb_array":

@@ -88,7 +88,7 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def _load(name: str, arguments: list[str]) -> tuple[type[Any], Any]:
-    """The command's class, and its defaults: those of the task that the arguments name."""
+    """Find the command's class and its defaults: those of the task that the arguments name."""
     # Imported late: a mistyped command should not wait for torch.
     from envs.tasks import find_task
 
@@ -101,7 +101,7 @@ def _load(name: str, arguments: list[str]) -> tuple[type[Any], Any]:
 
 
 def _named_task(arguments: list[str]) -> str:
-    """The value of --task, whose settings are the defaults of the other options."""
+    """Read the value of --task, whose settings are the defaults of the other options."""
     for position, argument in enumerate(arguments):
         if argument == "--task" and position + 1 < len(arguments):
             return arguments[position + 1]
@@ -127,7 +127,7 @@ def parse_command(make: Callable[..., Any], arguments: Sequence[str], program: s
 
 
 def _sentence(box: str) -> str:
-    """The message of tyro's box of text, on one line, with the options it suggests."""
+    """Put the message of tyro's box of text on one line, with the options it suggests."""
     lines = [line.strip("│|+╭╮╰╯ \t") for line in box.splitlines()]
     rules = [index for index, line in enumerate(lines) if not line.strip("─-")]
     end = next((index for index in rules if index > 1), len(lines))

@@ -45,7 +45,7 @@ def step_times() -> StepTimes:
 
 
 def _seconds_per_step(core: EnvCore) -> float:
-    """One episode of every row; its resets do not count."""
+    """Time an episode of every row without its reset, in seconds per step and row."""
     core.reset(range(core.runs), [RunSettings(seed=seed) for seed in instance_seeds("train", core.runs)])
     actions, steps = np.zeros((core.runs, len(core.knobs))), 0
     began = time.perf_counter()

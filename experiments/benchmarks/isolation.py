@@ -20,7 +20,7 @@ def _prepare() -> None:
 
 
 def alone(function: Callable[..., Result], *arguments: Any) -> Result:
-    """The function's result from a process of its own, with one thread."""
+    """Call a function in a process of its own, with one thread, and return its result."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=_prepare) as pool:
         return pool.submit(function, *arguments).result()

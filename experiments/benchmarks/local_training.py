@@ -47,7 +47,7 @@ CASES = (
 
 
 def make_work(case: Case) -> tuple[Model, LocalWork, Images]:
-    """Random images and labels, and the clients' work on them."""
+    """Make random images and labels, and the clients' work on them."""
     generator = torch.Generator().manual_seed(0)
     model = build_model(case.model, case.shape, 10)
     count = case.clients * STEPS * BATCH
@@ -77,7 +77,7 @@ def conventional(model: Model) -> nn.Sequential:
 
 
 def plain_loop(module: nn.Module, work: LocalWork, images: Images) -> Tensor:
-    """The same training with one module and an optimizer per client."""
+    """Train with one module and an optimizer per client; returns the parameters `[clients, size]`."""
     trained = []
     for start, batches in zip(work.parameters, work.batches[0], strict=True):
         nn.utils.vector_to_parameters(start.clone(), module.parameters())
@@ -93,7 +93,7 @@ def plain_loop(module: nn.Module, work: LocalWork, images: Images) -> Tensor:
 
 
 def measure(case: Case) -> dict[str, float]:
-    """Seconds of each way to do the work: the fastest of interleaved repeats, after one that warms up."""
+    """Time each way to do the work, in seconds: the fastest of interleaved repeats, after one that warms up."""
     model, work, images = make_work(case)
     ways: dict[str, Callable[[], object]] = {"plain": partial(plain_loop, conventional(model), work, images)}
     for kind in ("vectorized", "sequential"):

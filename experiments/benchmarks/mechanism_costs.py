@@ -1,4 +1,4 @@
-"""What clip and noise take of a round, in milliseconds of one core."""
+"""Time of clip and noise in a round, in milliseconds of one core."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _cost(size: int) -> MechanismCost:
 
 
 def _milliseconds(work: Callable[[], object]) -> float:
-    """The least time of some repeats, after a first one."""
+    """Time some work: the least of several repeats, after a first one."""
     work()
     best = float("inf")
     for _ in range(REPEATS):

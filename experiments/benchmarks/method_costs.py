@@ -1,4 +1,4 @@
-"""What a round of each method costs, in rounds of `dp-fedavg` by the same executor in the same process."""
+"""Time of a round of each method, in rounds of `dp-fedavg` by the same executor in the same process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHERS = 1.5
 
 
 def longest_ratio(method: str) -> float:
-    """The ratio a method should stay under."""
+    """Return the ratio that a method should stay under."""
     phases = METHODS[method].objective.phases
     extra = sum(phase.work for phase in phases) - 1
     return LIMITS.get(method, OTHERS) + extra
@@ -28,7 +28,7 @@ def longest_ratio(method: str) -> float:
 def method_costs(
     executor: str, model: str, dataset: str, clients: int, sampling_rate: float, local_epochs: float = 3.0
 ) -> dict[str, float]:
-    """Seconds of processor time of a round of every method: the least of interleaved repeats, after a first one."""
+    """Time a round of every method, in processor seconds: the least of interleaved repeats, after a first one."""
     warnings.simplefilter("ignore")
     federations = {}
     for name, recipe in METHODS.items():

@@ -29,11 +29,11 @@ PUBLISHED = {"rdp": "rdp_opacus", "pld": "pld", "gdp": "exact_gdp", "prv": "prv_
 DELTA = 1e-5
 EPSILONS, RATES, ROUNDS = (1.0, 2.0, 4.0, 8.0), (1.0, 0.1, 0.01), (40, 100, 1000)
 LIMIT = 0.11
-"""What the price may be at a sampling rate below 1."""
+"""Highest price allowed at a sampling rate below 1."""
 
 
 def ours(case: Mapping[str, Any], accountant: str) -> float | None:
-    """Our ε of an oracle case; None where the accountant refuses it."""
+    """Compute our ε of an oracle case; None where the accountant refuses it."""
     segments = [(sigma, q, steps) for sigma, q, steps in case["segments_sigma_q_steps"]]
     try:
         return accounting.epsilon(segments, case["delta"], accountant)
@@ -42,13 +42,13 @@ def ours(case: Mapping[str, Any], accountant: str) -> float | None:
 
 
 def adaptivity_price(epsilon: float, rate: float, rounds: int, delta: float = DELTA) -> tuple[float, float]:
-    """Noise multipliers of the uniform schedule by the ledger's filter, and fixed in advance by PLD."""
+    """Compute the noise multipliers of the uniform schedule by the ledger's filter, and fixed in advance by PLD."""
     by_filter = Ledger(epsilon, delta, rate, rounds).uniform_noise_multiplier
     return by_filter, accounting.noise_multiplier_for(epsilon, delta, rate, rounds, "gdp" if rate == 1 else "pld")
 
 
 def round_cost(rate: float, rounds: int = 1000) -> dict[str, float]:
-    """Milliseconds per round of a ledger with another noise multiplier in every round: charge, ε and state."""
+    """Time a ledger with another noise multiplier in every round: milliseconds per round of charge, ε and state."""
     ledger = Ledger(8.0, DELTA, rate, rounds)
     sigma, spent = 3 * ledger.uniform_noise_multiplier, dict.fromkeys(("charge", "epsilon", "state"), 0.0)
     for index in range(rounds):
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def print_round_cost(console: Console, rate: float) -> None:
-    """One line: what the ledger costs a round."""
+    """Print one line: the ledger's milliseconds per round."""
     cost = round_cost(rate)
     parts = ", ".join(f"{name} {value:.3f}" for name, value in cost.items())
     total = f"{sum(cost.values()):.3f} ms a round ({parts}); limit 1 ms."

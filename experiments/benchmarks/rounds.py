@@ -1,4 +1,4 @@
-"""Whole rounds with evaluation: rounds per second, and what batching several runs in one process gains."""
+"""Whole rounds with evaluation: rounds per second, of one run and of several batched in one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 3.0
 
 
 def rounds_per_second(config: FederationConfig, runs: int = 1, evaluate: bool = True) -> float:
-    """Rounds of single runs per second, timed over a few seconds after a first round."""
+    """Measure the rounds of single runs per second, over a few seconds after a first round."""
     federation = Federation(config, runs)
     plan = RoundPlan.constant(runs)
     federation.run_round(plan, evaluate=evaluate)

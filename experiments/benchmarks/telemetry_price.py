@@ -1,4 +1,4 @@
-"""`python -m experiments.benchmarks.telemetry_price`: what it costs to pay for what a controller sees.
+"""`python -m experiments.benchmarks.telemetry_price`: the accuracy that paid telemetry costs.
 
 The same rule, adaptive quantile clipping, once from the exact share of unclipped clients, which its ε does not cover,
 and once from the noised share that is paid for out of the same ε; on the same held-out instances.
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def accuracies(task: str, controller: str, share: float) -> FloatArray:
-    """Final global accuracy in percent of a controller on every seed `[seeds]`."""
+    """Measure a controller's final global accuracy in percent on every seed `[seeds]`."""
     bench = Bench(Setting.of(task, telemetry_share=share, instances="test"), 1)
     (player,) = make_players([controller], bench)
     # Accuracy is measured at the end only.
@@ -54,7 +54,7 @@ def accuracies(task: str, controller: str, share: float) -> FloatArray:
 
 
 def interval(values: FloatArray) -> str:
-    """Mean and its 95 % bootstrap interval."""
+    """Write the mean and its 95 % bootstrap interval."""
     found = stats.bootstrap((values,), np.mean, rng=0).confidence_interval
     return f"{values.mean():.1f} [{found.low:.1f}, {found.high:.1f}]"
 

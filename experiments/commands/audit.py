@@ -117,7 +117,7 @@ class AuditCommand:
     """Settings of the federation."""
 
     def execute(self) -> None:
-        """Audit, leave the records, and print what was found."""
+        """Run the audit, write its records, and print its result."""
         if self.papers is None:
             self._execute_one()
             return
@@ -176,7 +176,7 @@ class AuditCommand:
         ]
 
     def _command(self) -> str:
-        """The command line that says the same."""
+        """Compose the command line of this audit."""
         words = ["dpilot", "audit", "--task", self.task, "--clip-norm", f"{self.clip_norm:g}"]
         words += ["--canaries", str(self.canaries), "--seed", str(self.seed)]
         usual = find_task(self.task).federation
@@ -188,7 +188,7 @@ class AuditCommand:
 
 
 def privacy_of(task: str, federation: Federation) -> PrivacyReport:
-    """The privacy of the first of an audit's runs, whose noise is the uniform or the method's own."""
+    """Report the privacy of the first of an audit's runs, whose noise is the uniform or the method's own."""
     config, recipe = federation.config, federation.recipe
     facts_of_run = RunFacts(
         task=task,

@@ -56,7 +56,7 @@ class CompareCommand:
     draws: int = 10
     """Instances drawn from the generator's test set."""
     hindsight: bool = False
-    """Whether to play a grid of fixed clip norms on the held-out runs too, and to report the regret to the best."""
+    """Play a grid of fixed clip norms on the held-out runs too, and report the regret to the best."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched."""
     train_on: str = "proxy"
@@ -86,7 +86,7 @@ class CompareCommand:
         finish(compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator)), folder)
 
     def instances(self) -> tuple[Instance, ...]:
-        """The settings to compare in; none for the task's own.
+        """Make the instances to compare on; none for the task's own setting.
 
         Raises:
             InputError: they cannot be read, or are both named and drawn.
@@ -99,7 +99,7 @@ class CompareCommand:
 
 
 def command_line() -> str:
-    """What the user typed, ready to be typed again."""
+    """Compose the command line that was typed, ready to be typed again."""
     return shlex.join(["dpilot", *sys.argv[1:]])
 
 
@@ -164,7 +164,7 @@ def compare(
 
 
 def _result(player: Player, bench: Bench, episodes: Sequence[Episode]) -> ControllerResult:
-    """The record of what a player did."""
+    """Make the record of a player's episodes."""
     features = bench.environments.of(player.setting).features
     return ControllerResult(
         name=player.name,
@@ -182,11 +182,11 @@ def _result(player: Player, bench: Bench, episodes: Sequence[Episode]) -> Contro
 
 
 GRID = Needs("clip_norm")
-"""What the fixed clip norms of the hindsight need."""
+"""Requirements of the fixed clip norms of the hindsight."""
 
 
 def _play_grid(bench: Bench, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
-    """Fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
+    """Play fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
     core = bench.core(GRID)
     values = core.knobs[0].decode(np.linspace(-1, 1, COARSE_VALUES))
     grid = [parse_contender(f"fixed:{float(value):.12g}").prepare(bench) for value in values]
@@ -210,7 +210,7 @@ def finish(comparison: Comparison, folder: Path) -> None:
 
 
 def _write_events(comparison: Comparison, result: ControllerResult, folder: Path) -> None:
-    """A controller's mean trajectory over the seeds, and its line of the HParams page."""
+    """Write a controller's mean trajectory over the seeds to TensorBoard, and its line of the HParams page."""
     with RoundWriter(folder) as writer:
         for name in sorted({name for episode in result.episodes for name in episode.trajectory}):
             by_round: dict[int, list[float]] = {}

@@ -69,7 +69,7 @@ class LedgerCommand:
 
 
 def print_report(record: RunRecord, console: Console, accountants: tuple[str, ...] = ()) -> None:
-    """Everything that a reviewer needs in order to judge the run's ε."""
+    """Print everything that a reviewer needs in order to judge the run's ε."""
     lines, facts = list(report_lines(record, accountants)), record.facts
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
     console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
@@ -84,7 +84,7 @@ def print_report(record: RunRecord, console: Console, accountants: tuple[str, ..
 
 
 def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """The report but for the table of releases, as names and texts."""
+    """List the lines of the report as (name, text); the table of releases is not among them."""
     facts, ledger = record.facts, record.ledger
     if record.unsaved_rounds:
         yield (
@@ -112,7 +112,7 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
 def epsilon_lines(
     record: RunRecord, report: PrivacyReport, accountants: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Certified, indicative and claimed ε, each with what it rests on."""
+    """List certified, indicative and claimed ε as (name, text), each with what it rests on."""
     facts, ledger, claim = record.facts, record.ledger, record.claim
     if not facts.exchanges:
         yield "certified", "0: nothing leaves the clients"
@@ -165,6 +165,6 @@ def releases_table(ledger: Ledger) -> Table:
 
 
 def span(values: list[float]) -> str:
-    """A range of numbers, or the one number that all of them are."""
+    """Write the range of some numbers, or the one number that all of them are."""
     low, high = f"{min(values):.4g}", f"{max(values):.4g}"
     return low if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""`dpilot list`: what there is to choose from."""
+"""`dpilot list`: the entries of every catalogue."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _methods() -> Rows:
 
 
 def _options(recipe: Recipe) -> Iterable[str]:
-    """What `--set` can change about the parts that are not neutral, with the recipe's values."""
+    """List the fields that `--set` can change in the parts that are not neutral, with the recipe's values."""
     named: list[tuple[str, Any]] = [("personalization", recipe.personalization)]
     if recipe.sparsification.kind != "none":
         named.append(("sparsification", recipe.sparsification))
@@ -78,7 +78,7 @@ def _options(recipe: Recipe) -> Iterable[str]:
 
 
 def _parts(recipe: Recipe) -> Iterable[str]:
-    """The parts that are not neutral, one line each."""
+    """Name the parts that are not neutral, one text each."""
     personalization = recipe.personalization
     if personalization != Personalization():
         local = f" ({personalization.local})" if personalization.local != "none" else ""
@@ -215,7 +215,7 @@ def _lists() -> Rows:
 
 @dataclass(frozen=True)
 class ListCommand:
-    """What there is to choose from."""
+    """The entries of a catalogue, such as tasks, methods or controllers."""
 
     what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,

@@ -82,7 +82,7 @@ class PaperCommand:
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
 
     def _blocks(self, table: PaperTable) -> tuple[str, ...]:
-        """Blocks asked for: where none is named, those of the named dataset, if the table has it."""
+        """List the blocks asked for: where none is named, those of the named dataset, if the table has it."""
         return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
     def _check(self) -> None:
@@ -94,20 +94,20 @@ class PaperCommand:
             require_name("guarantee", guarantee, GUARANTEES)
 
     def _change(self) -> dict[str, Any]:
-        """Settings that replace the table's everywhere."""
+        """Collect the settings that replace the table's everywhere."""
         change: dict[str, Any] = dict(_change(one) for one in self.change)
         named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
         return change | {name: value for name, value in named.items() if value}
 
     def _folder_name(self) -> str:
-        """Name of the table's folder, the same for the same settings, so that a command finds it again."""
+        """Name the table's folder, the same for the same settings, so that a command finds it again."""
         words = ["paper", self.name, self.dataset, self.model, f"{self.rounds}-rounds" if self.rounds else ""]
         words += [re.sub(r"[^\w.=-]+", "-", one).strip("-") for one in self.change]
         return "__".join(word for word in words if word)
 
 
 def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
-    """Write the results of the finished cells."""
+    """Write result.json, result.csv and result.md of the finished cells."""
     results = gather(table, cells, folder)
     write_data(table, results, folder)
     write_markdown(table, results, folder)

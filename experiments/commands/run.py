@@ -31,10 +31,12 @@ from fl_core.run.config import EVALUATIONS, FederationConfig, RunSettings
 from fl_core.run.plan import find_figure
 
 SAVE_SECONDS = 10.0
-"""How often the rounds so far are written."""
+"""Seconds between two writes of the rounds so far."""
 
 
-SHOW_HELP = "What is written and printed: " + "; ".join(f"{name}: {words}" for name, words in SHOWS.items()) + "."
+SHOW_HELP = (
+    "Figures that are written and printed: " + "; ".join(f"{name}: {words}" for name, words in SHOWS.items()) + "."
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class RunCommand:
     task: str = "digits"
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controller: str = "fixed"
-    """Who sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
+    """Controller that sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
     ppo:FOLDER, or none."""
     seed: int = 0
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
@@ -61,7 +63,7 @@ class RunCommand:
     """Settings of the federation."""
 
     def execute(self) -> None:
-        """Run it, leave its records, and print what came of it."""
+        """Play the run, write its records, and print its result."""
         if self.resume is not None:
             _go_on(self.resume)
             return
@@ -112,12 +114,12 @@ def _go_on(folder: Path) -> None:
 
 
 def _core_of(bench: Bench, player: Player, setting: Setting) -> EnvCore:
-    """The environment in which a player acts; what it was tuned on is a simulation, with seeded noise."""
+    """Return the environment in which a player acts, with the noise of the setting (its tuning had seeded noise)."""
     return bench.environments.of(player.setting.replace(noise=setting.federation.noise))
 
 
 def _open_journal(core: EnvCore, player: Player, folder: Path, show: str, resumed: bool = False) -> None:
-    """From now on every charge of the run is on disk before its round touches any data."""
+    """Open the journal that writes every charge of the run to disk before its round touches any data."""
     if not core.federation.recipe.private:
         return  # nothing is charged
     record = _record(core, player, show)
@@ -129,7 +131,7 @@ def _open_journal(core: EnvCore, player: Player, folder: Path, show: str, resume
 
 
 def _record(core: EnvCore, player: Player, show: str) -> RunRecord:
-    """Books and facts of the run as it stands."""
+    """Make the record of the run as it stands: its ledgers and facts."""
     tuning = player.tuning(core.federation.config.population)
     return record_of(core, 0, player.name, player.reads, tuning, show)
 
@@ -137,7 +139,7 @@ def _record(core: EnvCore, player: Player, show: str) -> RunRecord:
 def _finish(
     core: EnvCore, player: Player, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
 ) -> None:
-    """Play a run to its end, from its beginning or midway, record it, and print what came of it."""
+    """Play a run to its end, from its beginning or midway, record it, and print its result."""
     done = len(core.history[0])
     total = core.federation.config.rounds
     with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, player.label) as progress:
@@ -156,7 +158,7 @@ def _finish(
 
 
 class _Record:
-    """A run on its way, with its rounds and its state written every few seconds."""
+    """A run in progress, whose rounds and state are written every few seconds."""
 
     def __init__(self, core: EnvCore, player: Player, folder: Path, writer: RoundWriter, about: dict[str, Any]):
         self._core, self._player, self._folder, self._writer = core, player, folder, writer
@@ -165,7 +167,7 @@ class _Record:
 
     @property
     def rounds(self) -> list[dict[str, float]]:
-        """The metrics of every round that may be written."""
+        """Metrics of every round, those that `show` allows."""
         return [self._shown.of(metrics) for metrics in self._core.history[0]]
 
     def play(self, progress: RowProgress, memory: Any, midway: bool) -> None:
@@ -183,7 +185,7 @@ class _Record:
             progress(self._write_new_rounds())
 
     def _with_executor(self) -> dict[str, Any]:
-        """What the run was asked to do, with the executor that was measured: another rounds differently."""
+        """Return the run's order with the executor that was measured in it: another one rounds differently."""
         measured = self._core.federation.executor.choice.split()[0]
         executor = {"executor": measured} if measured in ("vectorized", "sequential") else {}
         return self._about | {"settings": self._about["settings"] | executor}
@@ -204,7 +206,7 @@ class _Record:
 
 
 def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all") -> dict[str, Any]:
-    """What a run came to, as JSON-able values; what is not finite is spelled out."""
+    """Summarise a run as JSON-able values: its result, its ε and its settings; numbers not finite are spelled out."""
     config, ledger = core.federation.config, core.federation.charging.budgets[0]
     episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
     figures = Shown(show).of(core.history[0][-1] if core.history[0] else {})
@@ -243,7 +245,7 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
 
 
 def _search_price(player: Player, config: FederationConfig) -> str:
-    """What training and search would have cost on the clients that privacy is promised to, in words.
+    """Write the ε that training and search would have cost on the clients that privacy is promised to.
 
     The exact accuracies by which they chose are not in it: no ε holds for those.
     """
@@ -256,7 +258,7 @@ def _search_price(player: Player, config: FederationConfig) -> str:
 
 
 def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all") -> None:
-    """What a user wants to know when a run has ended."""
+    """Print a run's result: accuracy, privacy, tuning, executor and the folder of its records."""
     episode, config = episode_of(core, 0), core.federation.config
     print(f"{player.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:

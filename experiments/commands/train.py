@@ -1,4 +1,4 @@
-"""`dpilot train`: train a controller, and say how to compare it."""
+"""`dpilot train`: train a controller, and print the command that compares it."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class TrainCommand:
     knobs: str = "clip_norm"
     """Comma-separated knobs that the controller sets (`dpilot list knobs`)."""
     signals: str = "public"
-    """What it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
+    """Signals that it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
     reward: str = "advantage"
-    """What it is rewarded for (`dpilot list rewards`)."""
+    """Reward that it learns from (`dpilot list rewards`)."""
     decision_rounds: int = 4
     """Communication rounds per decision."""
     generator: str = ""
-    """What its instances differ in besides their seeds (`dpilot list generators`): a name, or as written,
+    """Settings in which its instances differ besides their seeds (`dpilot list generators`): a name, or as written,
     epsilon=3..12,clients=25|50."""
     context: str = "hidden"
-    """Whether it sees in what instances differ: visible or hidden."""
+    """Settings in which instances differ, as features that it sees: visible or hidden."""
     runs: Path = Path("runs")
     """Folder that receives the training's folder."""
     train_on: str = "proxy"
@@ -50,12 +50,12 @@ class TrainCommand:
     resume: Path | None = None
     """Folder of an interrupted training to continue; every other option is taken from it."""
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
-    """How the agent learns."""
+    """Settings of the learning agent."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> None:
-        """Train, and print what came of it."""
+        """Train, write the summary, and print it."""
         if self.resume is not None:
             folder = self.resume
             result = resume(folder, progress=True)
@@ -89,14 +89,14 @@ class TrainCommand:
         return Setting(replace(task, federation=replace(self.federation, population=self.train_on)), spec)
 
     def new_folder(self) -> Path:
-        """A folder for the training, with its configuration."""
+        """Make the training's folder, with its configuration in it."""
         folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
         write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
         return folder
 
 
 def compare_command(result: TrainingResult, folder: Path) -> str:
-    """The command that compares a trained controller in the setting it was trained in."""
+    """Compose the command that compares a trained controller in the setting it was trained in."""
     blueprint = result.controller.blueprint
     task = str(blueprint.settings["task"])
     changes: list[str] = []

@@ -1,1 +1,1 @@
-"""What takes part in a comparison: hand-coded, tuned, learned and online controllers, and how they are played."""
+"""Contenders of a comparison: hand-coded, tuned, learned and online controllers, their preparation and their play."""

@@ -1,4 +1,4 @@
-"""Where the contenders of a command are checked and prepared: one setting, its searches and its environments."""
+"""Bench of a command: one setting, its searches and its environments, on which contenders are checked and prepared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.catalog import ControllerSpec
 
 @dataclass(frozen=True)
 class Needs:
-    """What a controller needs of its environment.
+    """Requirements of a controller on its environment.
 
     Attributes:
         knobs: comma-separated knobs that it sets.
@@ -35,7 +35,7 @@ class Needs:
     context: str = "hidden"
 
     def met_by(self, setting: Setting) -> Setting:
-        """The setting with the needs met; telemetry that a user has chosen stays."""
+        """Return the setting with the needs met; telemetry that a user has chosen stays."""
         usual = setting.federation.telemetry == FederationConfig.telemetry
         return setting.replace(
             knobs=self.knobs,
@@ -78,11 +78,11 @@ class Bench:
         self._family_searches: dict[ControllerSpec, FamilySearch] = {}
 
     def acting(self, needs: Needs) -> Setting:
-        """The setting in which a contender acts."""
+        """Return the setting in which a contender acts."""
         return needs.met_by(self.setting)
 
     def core(self, needs: Needs) -> EnvCore:
-        """An environment of one row in which a contender acts; it refuses needs that do not fit.
+        """Return an environment of one run in which a contender acts.
 
         Raises:
             InputError: the method lacks a knob, or the setting is not allowed with these signals.
@@ -90,13 +90,13 @@ class Bench:
         return self.environments.of(self.acting(needs))
 
     def searching(self, needs: Needs) -> Setting:
-        """The setting of the training instances on which a contender is tuned."""
+        """Return the setting of the training instances on which a contender is tuned."""
         return self.acting(needs).replace(
             instances="train", population=self.train_on, generator=self.generator, evaluate_every_round=False
         )
 
     def search_core(self, needs: Needs) -> EnvCore:
-        """An environment with what a search shows and asks: its own where a generator has to be checked.
+        """Return an environment of one run with the knobs, signals and generator of a search.
 
         Raises:
             InputError: as for `core`, or the generator draws what cannot be.
@@ -105,12 +105,12 @@ class Bench:
 
     @cached_property
     def clip_search(self) -> FixedClipSearch:
-        """The search of the best fixed clip norm, laid out."""
+        """Search for the best fixed clip norm, not yet run; its cost is known."""
         needs = Needs("clip_norm")
         return FixedClipSearch(self.searching(needs), self.search_core(needs), self.environments, self.search_instances)
 
     def family_search(self, family: ControllerSpec, needs: Needs) -> FamilySearch:
-        """The search of a family's parameters, laid out.
+        """Return the search for a family's parameters, not yet run; its cost is known.
 
         Raises:
             InputError: the family does not fit the task, or nothing of it is left to search.
@@ -123,6 +123,6 @@ class Bench:
 
     @cached_property
     def best_clip(self) -> TunedClip:
-        """What that search found; it runs once, when it is first asked for."""
+        """Best fixed clip norm; its search runs once, at the first access."""
         with rounds_bar(self.clip_search.rounds, "search for the best fixed clip norm") as progress:
             return self.clip_search.run(progress)

@@ -30,22 +30,21 @@ TUNED = "tuned"
 class Contender(ABC):
     """A controller as named by a user.
 
-    Whoever takes part is read once (`parse_contender`), checked on the bench, and prepared there when all others have
-    been checked, too.
+    It is parsed once (`parse_contender`), checked on the bench, and prepared there after all others are checked.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its spec, the same however its numbers are written."""
+        """Spec in one spelling: equal for specs that differ only in how their numbers are written."""
 
     @abstractmethod
     def needs(self, guarantee: str) -> Needs:
-        """What it needs of an environment under a guarantee."""
+        """State the knobs, signals and telemetry that it needs of an environment under a guarantee."""
 
     @abstractmethod
     def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
-        """Make what acts in an environment.
+        """Build the policy for an environment.
 
         Args:
             core: the environment, which meets its needs.
@@ -65,21 +64,21 @@ class Contender(ABC):
 
     @abstractmethod
     def prepare(self, bench: Bench) -> Player:
-        """Search what has to be searched, and make a player; it has been checked on the same bench."""
+        """Run the search that it needs, if any, and make its player; call `check` on the same bench first."""
 
     @property
     def trainings_named(self) -> int:
-        """Policies that it stands for: one, except for several trainings."""
+        """Number of policies behind the spec: one, or one per training."""
         return 1
 
     def core(self, bench: Bench) -> EnvCore:
-        """An environment of one row that meets its needs."""
+        """Return an environment of one run that meets its needs."""
         return bench.core(self.needs(bench.setting.federation.guarantee))
 
 
 @dataclass(frozen=True)
 class HandCoded(Contender):
-    """A controller of the catalogue, if need be on the best fixed clip norm of a search."""
+    """A hand-coded controller; parameters that derive from the best fixed clip norm take it from a search."""
 
     spec: ControllerSpec
 
@@ -90,7 +89,7 @@ class HandCoded(Contender):
 
     @property
     def derives(self) -> bool:
-        """Whether a parameter that was left out derives from the best fixed clip norm."""
+        """True if a parameter that was left out derives from the best fixed clip norm, which is then searched."""
         return self.spec.anchored and self.spec.name != "fixed"
 
     @override
@@ -133,7 +132,7 @@ class HandCoded(Contender):
 
 @dataclass(frozen=True)
 class Tuned(Contender):
-    """A family of the catalogue at the parameters that a search finds; those that are given stay."""
+    """A hand-coded family whose parameters are searched on training instances; those given in the spec stay fixed."""
 
     family: ControllerSpec
 
@@ -179,7 +178,7 @@ class Tuned(Contender):
 
 @dataclass(frozen=True)
 class Online(Contender):
-    """An agent that learns within the run; telemetry left at the task's own pays for what it sees."""
+    """An agent that learns within the run, from telemetry that the run's budget pays for under a sound guarantee."""
 
     spec: OnlineSpec
 
@@ -217,7 +216,7 @@ class Online(Contender):
 
 @dataclass(frozen=True)
 class Learned(Contender):
-    """Saved trainings of a controller."""
+    """A learned controller: one or several saved trainings of it."""
 
     spec: str
     trainings: Trainings
@@ -286,7 +285,7 @@ def parse_contender(spec: str) -> Contender:
 
 
 def _parse_family(spec: str) -> ControllerSpec:
-    """The family of `tuned:FAMILY`."""
+    """Parse the family of `tuned:FAMILY`; refuse one without parameters to search."""
     family = spec.partition(":")[2]
     require(
         bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
@@ -337,7 +336,7 @@ def _instances(count: int, population: str) -> str:
 
 
 def _told_apart(players: list[Player]) -> list[Player]:
-    """Labels that two players share, as trainings of one algorithm with one seed do, are told apart by the specs."""
+    """Append the spec to labels that two players share, as trainings of one algorithm with one seed do."""
     labels = [player.label for player in players]
     return [
         replace(one, label=f"{one.label} {one.name.partition(':')[2] or one.name}")
@@ -348,7 +347,7 @@ def _told_apart(players: list[Player]) -> list[Player]:
 
 
 def _warn_of_shared_clients(players: Sequence[Player], here: str) -> None:
-    """Say which players have met the clients that they are about to act on."""
+    """Warn of players that were trained or tuned on the clients that they are about to act on."""
     by_population: dict[str, list[str]] = {}
     for player in players:
         if player.tuned_population and share_samples(player.tuned_population, here):

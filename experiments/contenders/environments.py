@@ -37,13 +37,13 @@ class Environments:
         return self._batches[rows]
 
     def rows_at_once(self, setting: Setting, wanted: int) -> int:
-        """Rows of one batch for so many runs, such that it fits in memory."""
+        """Compute how many of the wanted runs fit in memory as rows of one batch."""
         alike = (core for made, core in self._single.items() if _size(made) == _size(setting))
         return rows_at_once(next(alike, None) or self.of(setting), wanted)
 
 
 def _size(setting: Setting) -> Hashable:
-    """The settings that a batch's need of memory follows from."""
+    """Return the settings that determine the memory of a batch."""
     own = setting.federation
     cohort = (own.clients, own.sampling, own.sampling_rate)
     return own.dataset, own.model, own.method, own.set, own.without, *cohort, setting.spec.generator

@@ -1,4 +1,4 @@
-"""Searching the best fixed clip norm in hindsight, and what the search costs."""
+"""Search for the best fixed clip norm in hindsight, with its cost in federated rounds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TunedClip:
 
     @property
     def is_interior(self) -> bool:
-        """Whether the best value lies strictly inside the range that was searched."""
+        """True if the best value lies strictly inside the range that was searched."""
         return min(self.scores) < self.clip_norm < max(self.scores)
 
 
@@ -57,7 +57,7 @@ class FixedClipSearch:
     """
 
     def __init__(self, setting: Setting, core: EnvCore, environments: Environments, instances: int):
-        """Lay it out.
+        """Prepare the search.
 
         Args:
             setting: of the training instances, with the clip norm as its only knob.
@@ -71,7 +71,7 @@ class FixedClipSearch:
         self.rounds = values * instances * setting.federation.rounds
 
     def run(self, progress: RowProgress) -> TunedClip:
-        """Search; `progress` is told of every round done."""
+        """Run the search and return the best value with every score; `progress` is told of every round done."""
         knob = self._core.knobs[0]
         coordinates = np.linspace(-1, 1, COARSE_VALUES)
         scores = self._score(coordinates, progress)
@@ -89,7 +89,7 @@ class FixedClipSearch:
         )
 
     def _score(self, coordinates: NDArray[np.float64], progress: RowProgress) -> NDArray[np.float64]:
-        """Mean final accuracy of each constant action over the seeds."""
+        """Compute the mean final accuracy of each constant action over the seeds."""
         values = self._core.knobs[0].decode(coordinates)
         controllers = [FixedClip.for_env(self._core, clip_norm=float(value)) for value in values]
         acting = [one for one in controllers for _ in self._seeds]

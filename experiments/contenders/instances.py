@@ -1,4 +1,4 @@
-"""What controllers are compared on: instances (settings of the task), each with held-out seeds of its own.
+"""Instances of a comparison: settings of the task, each with held-out seeds of its own.
 
 Instances are every combination of values that a user names, or drawn from a generator's test set.
 """
@@ -33,11 +33,11 @@ class Case:
     """Settings in which its instance differs from the task."""
 
     def run_settings(self) -> RunSettings:
-        """The changes that a row of a batch can have to itself."""
+        """Return its changes that a row of a batch can hold by itself, as settings of a run."""
         return RunSettings(seed=self.seed, **{name: value for name, value in self.changes if name in RUN_SETTINGS})
 
     def shared(self) -> tuple[tuple[str, Any], ...]:
-        """The other changes, which a whole batch must share."""
+        """Return its other changes, which all rows of a batch must share."""
         return tuple((name, value) for name, value in self.changes if name not in RUN_SETTINGS)
 
 
@@ -59,7 +59,7 @@ def deal(seeds: Sequence[int], instances: Sequence[Instance] = ()) -> list[Case]
 
 
 def batches(cases: Iterable[Case]) -> list[tuple[dict[str, Any], list[Case]]]:
-    """Cases grouped by the settings that a batch must share, in order of appearance."""
+    """Group cases by the settings that a batch must share, in order of appearance."""
     found: dict[tuple[tuple[str, Any], ...], list[Case]] = {}
     for case in cases:
         found.setdefault(case.shared(), []).append(case)
@@ -84,7 +84,7 @@ def check_instances(instances: Sequence[Instance], setting: Setting, environment
 
 
 def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ...]:
-    """Every combination of the values in options such as `epsilon=2,8` and `partition=iid,shards(1)`.
+    """Combine the values in options such as `epsilon=2,8` and `partition=iid,shards(1)`.
 
     Args:
         options: as typed.
@@ -110,7 +110,7 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
 
 
 def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instance, ...]:
-    """The first instances of a generator's test set, numbered from 1.
+    """Draw the first instances of a generator's test set, numbered from 1.
 
     Args:
         generator: by name or as written.

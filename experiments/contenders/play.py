@@ -1,4 +1,4 @@
-"""Playing whole episodes of a controller, many seeds at a time as rows of one batch."""
+"""Play of whole episodes of a controller, many seeds at a time as rows of one batch."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Player:
 
     @property
     def signals(self) -> str:
-        """The signal set that it is shown."""
+        """Signal set that it is shown."""
         return self.setting.spec.signals
 
     def tuned_on_clients_of(self, population: str) -> bool:
-        """Whether it was trained or tuned on samples of a population's clients."""
+        """Return True if it was trained or tuned on samples of a population's clients."""
         return bool(self.tuned_population) and share_samples(self.tuned_population, population)
 
     def tuning(self, population: str) -> str:
-        """What training and tuning it took, and what of that is missing from the ε of clients of a population."""
+        """Describe its training and tuning, and which of it the ε of a population's clients leaves out; "" for none."""
         if not self.tuned_population:
             return ""
         words = f"{self.tuned_on}: {self.training_rounds + self.search_rounds:,} rounds"
@@ -131,7 +131,7 @@ def _play_batches(
 
 
 def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:
-    """The record of a run; `by_pld` says whether to work out its ε by PLD, which is infinite otherwise."""
+    """Make the record of a run; its ε by PLD is computed only with `by_pld`, and is infinite otherwise."""
     history = core.history[row]
     last = history[-1] if history else {}
     spent = last.get("epsilon_spent", 0.0)

@@ -1,4 +1,4 @@
-"""What the rounds that trained or tuned a controller released."""
+"""Releases of the rounds that trained or tuned a controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fl_core.run.config import RunSettings
 
 
 def prior_rounds(core: EnvCore, rounds: Mapping[int, int]) -> tuple[PriorRounds, ...]:
-    """Rounds by the noise that they had, each run as if it spent its ε evenly.
+    """Group the rounds of runs by their noise, each run taken to spend its ε evenly.
 
     Args:
         core: an environment of the runs' setting; its generator may give every instance an ε of its own.
@@ -34,6 +34,6 @@ def prior_rounds(core: EnvCore, rounds: Mapping[int, int]) -> tuple[PriorRounds,
 
 
 def spread_evenly(rounds: int, seeds: Sequence[int]) -> dict[int, int]:
-    """So many rounds over instances that took about the same: instance -> rounds."""
+    """Divide rounds evenly over the instances of these seeds: seed -> rounds."""
     share, rest = divmod(rounds, len(seeds))
     return {seed: share + (place < rest) for place, seed in enumerate(seeds)}

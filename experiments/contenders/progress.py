@@ -13,7 +13,7 @@ from envs.playing import RowProgress
 
 @contextmanager
 def rounds_bar(total: int, what: str) -> Iterator[RowProgress]:
-    """A bar that counts federated rounds.
+    """Show a bar that counts federated rounds.
 
     Args:
         total: rounds to do.

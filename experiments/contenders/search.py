@@ -1,4 +1,4 @@
-"""Searching the parameters of a schedule family on training instances, by successive halving over a grid."""
+"""Search for the parameters of a schedule family on training instances, by successive halving over a grid."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Rung:
 
 
 def grid(spec: ControllerSpec, view: View) -> list[dict[str, float]]:
-    """Every parameter setting that a search of a family tries, those given in the spec fixed.
+    """List the parameter settings that a search of a family tries, those given in the spec fixed.
 
     Raises:
         InputError: there is nothing to search.
@@ -84,7 +84,7 @@ def grid(spec: ControllerSpec, view: View) -> list[dict[str, float]]:
 
 
 def rungs(candidates: int, instances: int) -> tuple[Rung, ...]:
-    """The stages of a search: a third of the candidates goes on to twice as many instances, the last of them to all."""
+    """Plan the stages of a search: a third of the candidates goes on to twice as many instances, up to all."""
     levels = [instances]
     while levels[0] > FEWEST_INSTANCES:
         levels.insert(0, math.ceil(levels[0] / 2))
@@ -92,7 +92,7 @@ def rungs(candidates: int, instances: int) -> tuple[Rung, ...]:
 
 
 def search_runs(stages: Sequence[Rung]) -> int:
-    """Runs that a search takes: what a candidate was tried on before is not run again."""
+    """Count the runs of a search; a candidate is not run again on instances it was tried on before."""
     before = [0, *(stage.instances for stage in stages[:-1])]
     return sum(stage.candidates * (stage.instances - done) for stage, done in zip(stages, before, strict=True))
 
@@ -107,7 +107,7 @@ class FamilySearch:
     def __init__(
         self, spec: ControllerSpec, setting: Setting, core: EnvCore, environments: Environments, instances: int
     ):
-        """Lay out the candidates.
+        """Make the candidates.
 
         Args:
             spec: the family; parameters that it gives are fixed.
@@ -161,7 +161,7 @@ class FamilySearch:
         )
 
     def _play(self, jobs: Sequence[tuple[int, int]], progress: RowProgress) -> list[float]:
-        """Final accuracy of each (candidate, seed)."""
+        """Measure the final accuracy of each (candidate, seed)."""
         controllers = [self._controllers[index][1] for index, _ in jobs]
         return play_each(controllers, [seed for _, seed in jobs], self._setting, self._environments, progress)
 
@@ -173,7 +173,7 @@ def play_each(
     environments: Environments,
     progress: RowProgress,
 ) -> list[float]:
-    """Final accuracy of each policy on the seed of its place, many at a time as rows of one batch.
+    """Measure each policy's final accuracy on the seed at its place, many at a time as rows of one batch.
 
     Args:
         policies: one per run; equal ones act together.
@@ -204,7 +204,7 @@ class _ByRow:
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[NDArray[np.float32], Any]:
-        """Each policy acts on its rows, and keeps a state of its own."""
+        """Let each policy act on its rows, with a state of its own."""
         states, actions = dict(state or {}), {}
         for key, rows in self._rows.items():
             start = None if episode_start is None else episode_start[rows]
@@ -221,5 +221,5 @@ def _mean(scores: Sequence[float]) -> float:
 
 
 def _finite(score: float) -> float:
-    """A diverged run's accuracy counts as none."""
+    """Replace the accuracy of a diverged run, which is not finite, by 0."""
     return score if math.isfinite(score) else 0.0

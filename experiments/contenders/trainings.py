@@ -27,22 +27,22 @@ class Trainings:
 
     @property
     def first(self) -> LearnedController:
-        """One for what they have in common."""
+        """The first training, to read off what all of them share."""
         return self.controllers[0]
 
     @property
     def builds(self) -> tuple[Callable[[EnvCore], Policy], ...]:
-        """One function each that hands the controller out, to environments that it was trained for."""
+        """Builders, one per training: each returns its policy, or refuses an environment it was not trained for."""
         return tuple(_checked(one) for one in self.controllers)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that tell them apart."""
+        """Name of each training, as `seed 3`."""
         return tuple(f"seed {one.blueprint.training.get('seed', '?')}" for one in self.controllers)
 
     @property
     def label(self) -> str:
-        """A name for all of them, as `PPO (3 seeds)`."""
+        """Joint label, as `PPO (3 seeds)`."""
         count = len(self.controllers)
         return self.first.label if count == 1 else f"{self.first.blueprint.algo.upper()} ({count} seeds)"
 
@@ -58,7 +58,7 @@ class Trainings:
         return self.first.trained_on if count == 1 else f"{count} trainings: {self.first.trained_on}"
 
     def differences(self, here: Setting) -> list[str]:
-        """Where they were trained otherwise than they are to act, in words.
+        """List the differences between the setting they were trained in and the one they are to act in, in words.
 
         Args:
             here: the setting in which they are to act.
@@ -76,7 +76,7 @@ class Trainings:
         return found
 
     def releases(self, environments: Environments) -> tuple[PriorRounds, ...]:
-        """What they released, in the settings that they were trained in; () where these are not to be had.
+        """List the releases of their training rounds, in the settings they were trained in; () where these are lost.
 
         How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts
         as a whole one, for its controller may have spent all the budget by then.
@@ -106,7 +106,7 @@ def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:
 
 
 def training_folders(spec: str) -> list[Path]:
-    """The folders that a spec names, those of a pattern in order of their names.
+    """List the folders that a spec names, those of a pattern in order of their names.
 
     Raises:
         InputError: it names none, a pattern that matches none, or one twice.
@@ -159,7 +159,7 @@ def _named(value: Any) -> str:
 
 
 _OWN = ("seed", "executor", "parallel", "device", "memory_limit_mib", "data_root", "checkpoint_every")
-"""What trainings of one controller may differ in: their seed, and where they ran."""
+"""Settings in which trainings of one controller may differ: their seed, and where they ran."""
 
 
 def _differences(one: LearnedController, first: LearnedController) -> list[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""Running the missing cells of a table, here or in processes side by side."""
+"""Execution of the missing cells of a table, in this process or in several side by side."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Pool:
         self._running: dict[Connection, tuple[BaseProcess, Cell]] = {}
 
     def run(self, cells: Sequence[Cell], jobs: int) -> None:
-        """Run them all, `jobs` at a time."""
+        """Run all cells, `jobs` at a time."""
         waiting = list(reversed(cells))
         try:
             while waiting or self._running:
