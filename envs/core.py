@@ -322,7 +322,7 @@ class EnvCore:
         return bool(self.history[row]) and not math.isfinite(self.history[row][-1].get("server_norm", 0.0))
 
     def final_accuracy(self, row: int) -> float:
-        """Return a finished run's accuracy, of the server's model or, where that is incomplete, of the clients' models."""
+        """Return a finished run's accuracy: of the server's model or, where that is incomplete, of the clients'."""
         return float(self._metrics[self._accuracy][row])
 
     def describe(self) -> dict[str, Any]:

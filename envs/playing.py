@@ -27,7 +27,7 @@ class Policy(Protocol):
         episode_start: Any = None,
         deterministic: bool = True,
     ) -> tuple[Any, Any]:
-        """Choose actions `[runs, knobs]` for observations `[runs, features]`; returns them and the next call's state."""
+        """Choose actions `[runs, knobs]` for observations `[runs, features]`; returns them and the next state."""
 
 
 def rows_at_once(core: EnvCore, wanted: int) -> int:

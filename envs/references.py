@@ -35,7 +35,7 @@ class References:
         return replace(self._task.federation, telemetry_share=0.0, bit_noise=0.0)
 
     def find(self, settings: Sequence[RunSettings]) -> list[float]:
-        """Return the default clip norm's final accuracy on each instance; those not known yet are played as one batch."""
+        """Return the default clip norm's final accuracy on each instance; those not known are played as one batch."""
         missing = list(dict.fromkeys(one for one in settings if one not in self._known))
         if missing:
             with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already
