@@ -275,7 +275,7 @@ class EnvCore:
     def info(self, row: int) -> dict[str, Any]:
         """Return the figures of a run's last round for `info`; those not finite are left out.
 
-        Exact figures of the clients are among them, which no epsilon covers: `find_figure` tells the class of each.
+        Exact figures of the clients are among them, which no epsilon covers: `find_metric` tells the class of each.
         """
         federation = self.fleet.of(row)
         info: dict[str, Any] = {"round": int(federation.rounds[row]), "seed": federation.settings[row].seed}

@@ -13,7 +13,7 @@ from envs.knobs import Knob
 from envs.listing import Listing
 from fl_core.base.errors import require_name
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
-from fl_core.run.plan import FIGURES, FloatArray
+from fl_core.run.plan import METRICS, FloatArray
 
 FEATURE_BOUND = 2.0
 """Features are clipped to [-FEATURE_BOUND, FEATURE_BOUND]."""
@@ -66,7 +66,7 @@ def _figure(
     summary: str,
     before_first_round: float = 0.0,
 ) -> Feature:
-    return Feature(figure, FIGURES[figure].signal_class, figure, scale, summary, before_first_round, scaled)
+    return Feature(figure, METRICS[figure].signal_class, figure, scale, summary, before_first_round, scaled)
 
 
 def _catalogue(classes: int) -> tuple[Feature, ...]:

@@ -20,14 +20,14 @@ from .recipes.sparsification import SPARSIFICATIONS, Sparsification
 from .recipes.terms import TERMS, Term
 from .run.config import FederationConfig, RunSettings
 from .run.federation import Federation
-from .run.plan import FIGURES, RoundPlan, RoundReport
+from .run.plan import METRICS, RoundPlan, RoundReport
 
 __all__ = [
     "ACCOUNTANTS",
     "DATASETS",
-    "FIGURES",
     "MECHANISMS",
     "METHODS",
+    "METRICS",
     "MODELS",
     "PERSONALIZATIONS",
     "SPARSIFICATIONS",

@@ -27,7 +27,7 @@ CATALOGUES: tuple[MutableMapping[str, Any], ...] = (
     envs.TASKS,
     fl_core.ACCOUNTANTS,
     fl_core.DATASETS,
-    fl_core.FIGURES,
+    fl_core.METRICS,
     fl_core.MECHANISMS,
     fl_core.METHODS,
     fl_core.MODELS,

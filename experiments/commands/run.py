@@ -28,7 +28,7 @@ from experiments.records.tensorboard import RoundWriter, final_metrics, run_para
 from fl_core.base.errors import require, require_count
 from fl_core.base.files import spelled_out, write_json
 from fl_core.run.config import EVALUATIONS, FederationConfig, RunSettings
-from fl_core.run.plan import find_figure
+from fl_core.run.plan import find_metric
 
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""
@@ -234,7 +234,7 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
         "executor": core.federation.executor.choice,
         "signals": player.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
-        "figure_classes": {name: find_figure(name).signal_class for name in figures},
+        "figure_classes": {name: find_metric(name).signal_class for name in figures},
         "population": config.population,
         "search_rounds": player.search_rounds,
         "training_rounds": player.training_rounds,

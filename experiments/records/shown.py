@@ -13,7 +13,7 @@ from typing import Any
 
 from fl_core.base.errors import require, require_name
 from fl_core.privacy.telemetry import PER_LAYER
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 
 SHOWS = {
     "all": "every metric, exact figures of the clients too; what epsilon does not cover is listed",
@@ -80,7 +80,7 @@ class Shown:
 
 def is_exact(metric: str) -> bool:
     """Return True for a metric that is exact private telemetry; one that is in no catalogue counts as exact."""
-    known = FIGURES.get(metric.partition(PER_LAYER)[0])
+    known = METRICS.get(metric.partition(PER_LAYER)[0])
     return known is None or known.signal_class == "raw"
 
 

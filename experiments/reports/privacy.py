@@ -21,7 +21,7 @@ from experiments.reports.words import (
     targets_text,
 )
 from experiments.statistics.summary import Row, Spent
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 
 TRUST = {
     "central": "The server is trusted: it sees each client's clipped update and adds the noise to their sum. ε holds "
@@ -88,7 +88,7 @@ def _not_covered(comparison: Comparison) -> tuple[str, ...]:
     """List what these runs gave away without noise, and the exact figures of clients that the comparison holds."""
     episodes = [one for c in (*comparison.controllers, *comparison.hindsight) for one in c.episodes]
     written = [*(field.name for field in fields(Episode)), *(name for one in episodes for name in one.trajectory)]
-    return not_covered(comparison.uncovered, exact_metrics(name for name in written if name in FIGURES))
+    return not_covered(comparison.uncovered, exact_metrics(name for name in written if name in METRICS))
 
 
 def _guarantee(comparison: Comparison) -> str:

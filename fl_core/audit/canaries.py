@@ -36,7 +36,7 @@ from fl_core.base.streams import numpy_generator, torch_generator
 from fl_core.run.cohort import Cohort
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan
-from fl_core.run.release import Cohorts, Released
+from fl_core.run.release import Cohorts, RoundRelease
 
 LENGTH = 1000.0
 """Length of a canary's update over C."""
@@ -136,7 +136,7 @@ class _Attack:
         ids = self._ids[run, client]
         return LENGTH * clip_norm * torch.where((ids >= 0).unsqueeze(-1), self._directions[ids.clamp_min(0)], 0.0)
 
-    def score(self, cohort: Cohort, cohorts: Cohorts, released: Released) -> None:
+    def score(self, cohort: Cohort, cohorts: Cohorts, released: RoundRelease) -> None:
         """Add a round to every canary's score."""
         federation = self._federation
         self._by_upload = released.uploads is not None and federation.noise.in_full
@@ -162,7 +162,7 @@ class _Attack:
             if self._secret:
                 self._score_blind(run, cohorts, heard, std[run])
 
-    def _score_uploads(self, cohort: Cohort, cohorts: Cohorts, released: Released, claimed: Tensor) -> None:
+    def _score_uploads(self, cohort: Cohort, cohorts: Cohorts, released: RoundRelease, claimed: Tensor) -> None:
         """Add a round for a server that sees every upload by itself."""
         assert released.uploads is not None
         std = claimed_upload_std(self._federation, cohorts).expand_as(released.uploads)

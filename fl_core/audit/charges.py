@@ -25,7 +25,7 @@ from fl_core.privacy.ledger import Charge, Ledger
 from fl_core.run.charging import UPDATE
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan, RoundReport
-from fl_core.run.release import Cohorts, Released
+from fl_core.run.release import Cohorts, RoundRelease
 
 ROUNDS = 6
 """Rounds played, at most."""
@@ -93,13 +93,13 @@ class _Attack:
         self.certified = math.inf
         self.found: dict[str, tuple[bool, str]] = {}
 
-    def look(self, index: int, plan: RoundPlan, report: RoundReport, handed: Cohorts, released: Released) -> None:
+    def look(self, index: int, plan: RoundPlan, report: RoundReport, handed: Cohorts, released: RoundRelease) -> None:
         """Compare a round with its charge."""
         federation, books = self._federation, self._federation.charging.books[0]
         if federation.paid != index + 1:
             self.found["late"] = (True, f"clients train in round {index} before it is charged")
-        if federation.releases > 1:
-            self.found["twice"] = (True, f"{federation.releases} sums are released under one charge")
+        if federation.release_count > 1:
+            self.found["twice"] = (True, f"{federation.release_count} sums are released under one charge")
         for ledger in {id(one): one for one in (books.budget, books.ledger)}.values():
             charge = ledger.charges[-1] if ledger.charges else None
             if charge is None or charge.round != index or len(ledger.charges) != index + 1:
@@ -131,7 +131,7 @@ class _Attack:
         if told < least * (1 - _CLOSE):
             self.found["rate"] = (True, f"the books count with a sampling rate of {told:g}, where it is {least:g}")
 
-    def _amounts(self, index: int, plan: RoundPlan, handed: Cohorts, released: Released) -> None:
+    def _amounts(self, index: int, plan: RoundPlan, handed: Cohorts, released: RoundRelease) -> None:
         """Compare the noise of the update with its charges, by the budget's and by the certifying ledger."""
         federation, config = self._federation, self._federation.config
         books, clip = federation.charging.books[0], float(plan.clip_norm[0])

@@ -23,7 +23,7 @@ from fl_core.run.cohort import Cohort
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, RoundPlan, RoundReport
-from fl_core.run.release import Cohorts, Draw, Released, Releasing
+from fl_core.run.release import Cohorts, Draw, Releaser, RoundRelease
 from fl_core.training.executors import Executor, Images, LocalWork
 
 Moves = Callable[[Tensor, Tensor], Tensor]
@@ -43,7 +43,7 @@ class StagedFederation(Federation):
         met: the cohort of the last round.
         handed_over: what the last round's clients had to upload, before `shown`.
         released: what came out of it.
-        releases: sums released since the last `play` began.
+        release_count: sums released since the last `play` began.
         paid: charges in the first run's ledger when the last training began; None before any.
     """
 
@@ -56,15 +56,15 @@ class StagedFederation(Federation):
         super().__init__(config, runs=len(seeds))
         self.start(range(len(seeds)), [RunSettings(seed=seed) for seed in seeds])
         self.executor = _StagedTraining(self)
-        self.releasing = _StagedReleasing(self)
+        self.releaser = _StagedReleaser(self)
         self.moves: Moves | None = None
         self.members: Sequence[int] | None = None
-        self.replayed: Released | None = None
+        self.replayed: RoundRelease | None = None
         self.shown = torch.ones(self.runs, config.clients, dtype=torch.bool, device=self.device)
         self.met: Cohort | None = None
         self.handed_over: Cohorts | None = None
-        self.released: Released | None = None
-        self.releases = 0
+        self.released: RoundRelease | None = None
+        self.release_count = 0
         self.paid: int | None = None
 
     @override
@@ -88,9 +88,9 @@ class StagedFederation(Federation):
             found[cohort.run.cpu().numpy(), index, cohort.client.cpu().numpy()] = True
         return found
 
-    def play(self, plan: RoundPlan) -> tuple[RoundReport, Cohort, Cohorts, Released]:
+    def play(self, plan: RoundPlan) -> tuple[RoundReport, Cohort, Cohorts, RoundRelease]:
         """A real round, and what could be seen from inside."""
-        self.releases = 0
+        self.release_count = 0
         report = self.run_round(plan)
         assert self.met is not None
         assert self.handed_over is not None
@@ -123,7 +123,7 @@ class _StagedTraining(Executor):
         return trained, trained.new_zeros(len(trained))
 
 
-class _StagedReleasing(Releasing):
+class _StagedReleaser(Releaser):
     """The real release, of those uploads that count, with its input and output kept."""
 
     def __init__(self, federation: StagedFederation):
@@ -131,13 +131,13 @@ class _StagedReleasing(Releasing):
         self._federation = federation
 
     @override
-    def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
+    def __call__(self, cohorts: Cohorts, draw: Draw) -> RoundRelease:
         federation = self._federation
         assert federation.met is not None
         met = federation.met
         shown = met.scatter(federation.shown[met.run, met.client]).unsqueeze(-1)
         federation.handed_over = cohorts
-        federation.releases += 1
+        federation.release_count += 1
         federation.released = super().__call__(replace(cohorts, updates=torch.where(shown, cohorts.updates, 0.0)), draw)
         return federation.released
 

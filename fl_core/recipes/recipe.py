@@ -44,14 +44,14 @@ _SWAPS: dict[str, Mapping[str, Part]] = {
 
 
 @dataclass(frozen=True)
-class View:
-    """Map from a client's vector to the parameters that a forward pass computes with."""
+class Parameterization:
+    """Map from the vector that a client trains to the network parameters of its forward pass."""
 
     personalization: Personalization
     sparsification: Sparsification
 
     def __call__(self, model: Model, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Compute the parameters `[size]` of one client's vector, and the mask `[size]` that they are under, if any."""
+        """Compute the parameters `[size]` of one client's vector, and the mask `[size]` on them, None without one."""
         parameters = self.personalization.parameters(model, vector)
         support = self.sparsification.support(model, parameters, context)
         if support is None:
@@ -118,9 +118,9 @@ class Recipe:
         return tuple(knob for name in order for knob in self.parts[name].knobs)
 
     @property
-    def view(self) -> View:
-        """Map from vectors to parameters."""
-        return View(self.personalization, self.sparsification)
+    def view(self) -> Parameterization:
+        """Map from trained vectors to network parameters."""
+        return Parameterization(self.personalization, self.sparsification)
 
     @property
     def releases(self) -> tuple[str, ...]:

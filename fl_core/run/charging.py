@@ -165,7 +165,7 @@ class Charging:
 
     # ---------------------------------------------------------------- a round
 
-    def releases(self, plan: RoundPlan) -> tuple[str, ...]:
+    def release_names(self, plan: RoundPlan) -> tuple[str, ...]:
         """Name the noised releases of a round, of which some may have no share of the budget."""
         pays = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
         bit = (CLIP_BIT,) if self._config.bit_noise > 0 else ()
@@ -187,7 +187,7 @@ class Charging:
             refused `[runs]`.
         """
         runs = len(wanted)
-        noise = {name: np.zeros(runs) for name in self.releases(plan)}
+        noise = {name: np.zeros(runs) for name in self.release_names(plan)}
         refused = np.zeros(runs, dtype=bool)
         if not self._recipe.private:
             return noise, refused

@@ -23,7 +23,7 @@ from fl_core.privacy.ledger import Ledger
 from fl_core.run import saved_state
 from fl_core.run.charging import Books, Charging
 from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.plan import RoundPlan, RoundReport, find_figure
+from fl_core.run.plan import RoundPlan, RoundReport, find_metric
 from fl_core.run.round import Charged, play_round
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
@@ -194,7 +194,7 @@ class Federation(Simulation):
     def _in_units(self, figures: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Figures `[runs]` with norms in the controllers' units."""
         scales = self.update_scales
-        return {name: value * scales if find_figure(name).is_norm else value for name, value in figures.items()}
+        return {name: value * scales if find_metric(name).is_norm else value for name, value in figures.items()}
 
     def knob_values(self, plan: RoundPlan) -> dict[str, Tensor]:
         """Gather the values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`).
@@ -218,7 +218,7 @@ class Federation(Simulation):
             row: the run.
             same_layers: True if the plan gives all clients the same layer weights.
         """
-        return self.releasing.effective_factor(self.contributors(self.state, row, same_layers))
+        return self.releaser.effective_factor(self.contributors(self.state, row, same_layers))
 
     # ---------------------------------------------------------------- looking at it
 

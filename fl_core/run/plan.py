@@ -23,14 +23,14 @@ LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A line of the catalogue of reported figures.
+class Metric:
+    """Entry of the catalogue of reported metrics.
 
     Attributes:
         signal_class: `public` (a function of what is released or planned), `accounted` (released and charged) or `raw`
             (exact private telemetry).
-        summary: what it is.
-        is_norm: whether it is a length in the space of the model's parameters.
+        summary: meaning, in one line.
+        is_norm: True for a length in parameter space, which scales with the configuration's `update_scale`.
     """
 
     signal_class: str
@@ -38,46 +38,46 @@ class Figure:
     is_norm: bool = False
 
 
-FIGURES: dict[str, Figure] = {
-    "clip_norm": Figure("public", "clip norm C applied this round", is_norm=True),
-    "server_learning_rate": Figure("public", "factor on the mean update"),
-    "noise_multiplier": Figure("public", "noise std of the update over its sensitivity"),
-    "epsilon_spent": Figure("public", "epsilon of all that is released: certified, or claimed where as published"),
-    "epsilon_of_updates": Figure(
+METRICS: dict[str, Metric] = {
+    "clip_norm": Metric("public", "clip norm C applied this round", is_norm=True),
+    "server_learning_rate": Metric("public", "factor on the mean update"),
+    "noise_multiplier": Metric("public", "noise std of the update over its sensitivity"),
+    "epsilon_spent": Metric("public", "epsilon of all that is released: certified, or claimed where as published"),
+    "epsilon_of_updates": Metric(
         "raw", "as published: epsilon that the noise on the updates certifies, for this cohort"
     ),
-    "epsilon_left": Figure("public", "target epsilon less the spent one"),
-    "budget_left": Figure("public", "share of the budget left, in the filter's own unit"),
-    "server_norm": Figure("public", "norm of the server's model", is_norm=True),
-    "release_norm": Figure("public", "norm of the released mean update, with its noise", is_norm=True),
-    "release_noise": Figure("public", "expected norm of the noise in it", is_norm=True),
-    "release_layer_norm": Figure("public", "norm of each layer's part of the released mean update", is_norm=True),
-    "release_norm_ratio": Figure("public", "norm of the released sum over the expected norm of its noise"),
-    "release_alignment": Figure("public", "cosine between this and the previous released sum"),
-    "clipped_share": Figure("raw", "exact share of the cohort that was clipped"),
-    "risk_noised": Figure("accounted", "noised mean Jacobian risk of the cohort, that clients compare theirs with"),
-    "uplink_bytes": Figure("raw", "bytes that a client of the cohort uploads, mean"),
-    "personal_share": Figure("raw", "share of the exchanged coordinates that clients kept personal, mean"),
-    "update_norm": Figure("raw", "mean norm of the updates before the clip", is_norm=True),
-    "signal_to_noise": Figure("raw", "norm of the clipped sum over the expected norm of its noise"),
-    "train_loss": Figure("raw", "mean local training loss"),
-    "participants": Figure("raw", "clients in the cohort"),
-    "rejected_updates": Figure("raw", "updates that were not finite and contributed zero"),
-    "global_accuracy": Figure("raw", "accuracy of the server's model on the pooled test set"),
-    "global_loss": Figure("raw", "cross-entropy of the server's model on the pooled test set"),
-    "personal_accuracy": Figure("raw", "accuracy of the clients' models on their test samples, mean over clients"),
-    "personal_accuracy_spread": Figure("raw", "its standard deviation over clients"),
-    "personal_loss": Figure("raw", "cross-entropy of the clients' models on their test samples, mean over clients"),
-    "personal_loss_spread": Figure("raw", "its standard deviation over clients"),
-    "trimmed_accuracy": Figure("raw", "personal accuracy, mean of the clients between the 10th and 80th percentile"),
-    "trimmed_loss": Figure("raw", "personal loss, mean of the clients between the 10th and 80th percentile"),
-    **{one.figure: Figure("accounted", one.summary) for one in TELEMETRY.values()},
+    "epsilon_left": Metric("public", "target epsilon less the spent one"),
+    "budget_left": Metric("public", "share of the budget left, in the filter's own unit"),
+    "server_norm": Metric("public", "norm of the server's model", is_norm=True),
+    "release_norm": Metric("public", "norm of the released mean update, with its noise", is_norm=True),
+    "release_noise": Metric("public", "expected norm of the noise in it", is_norm=True),
+    "release_layer_norm": Metric("public", "norm of each layer's part of the released mean update", is_norm=True),
+    "release_norm_ratio": Metric("public", "norm of the released sum over the expected norm of its noise"),
+    "release_alignment": Metric("public", "cosine between this and the previous released sum"),
+    "clipped_share": Metric("raw", "exact share of the cohort that was clipped"),
+    "risk_noised": Metric("accounted", "noised mean Jacobian risk of the cohort, that clients compare theirs with"),
+    "uplink_bytes": Metric("raw", "bytes that a client of the cohort uploads, mean"),
+    "personal_share": Metric("raw", "share of the exchanged coordinates that clients kept personal, mean"),
+    "update_norm": Metric("raw", "mean norm of the updates before the clip", is_norm=True),
+    "signal_to_noise": Metric("raw", "norm of the clipped sum over the expected norm of its noise"),
+    "train_loss": Metric("raw", "mean local training loss"),
+    "participants": Metric("raw", "clients in the cohort"),
+    "rejected_updates": Metric("raw", "updates that were not finite and contributed zero"),
+    "global_accuracy": Metric("raw", "accuracy of the server's model on the pooled test set"),
+    "global_loss": Metric("raw", "cross-entropy of the server's model on the pooled test set"),
+    "personal_accuracy": Metric("raw", "accuracy of the clients' models on their test samples, mean over clients"),
+    "personal_accuracy_spread": Metric("raw", "its standard deviation over clients"),
+    "personal_loss": Metric("raw", "cross-entropy of the clients' models on their test samples, mean over clients"),
+    "personal_loss_spread": Metric("raw", "its standard deviation over clients"),
+    "trimmed_accuracy": Metric("raw", "personal accuracy, mean of the clients between the 10th and 80th percentile"),
+    "trimmed_loss": Metric("raw", "personal loss, mean of the clients between the 10th and 80th percentile"),
+    **{one.figure: Metric("accounted", one.summary) for one in TELEMETRY.values()},
 }
 
 
-def find_figure(name: str) -> Figure:
-    """The line of the catalogue for a figure, or for one layer's part of it."""
-    return FIGURES[name.partition(PER_LAYER)[0]]
+def find_metric(name: str) -> Metric:
+    """Return the entry of a metric in `METRICS`; `NAME.LAYER`, one layer's part of it, has the same entry."""
+    return METRICS[name.partition(PER_LAYER)[0]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class RoundReport:
     """Outcome of a round of a batch.
 
     Attributes:
-        figures: per run `[runs]`, named as in `FIGURES`, where the class of each is declared; NaN for runs that did not
+        figures: metrics `[runs]` by name, as in `METRICS`, which declares the class of each; NaN for runs that did not
             take part.
         ran: runs that took part in this round `[runs]`.
         refused: runs whose ledger refused the round, before any data was touched `[runs]`.
@@ -167,4 +167,4 @@ class RoundReport:
 
     def signal_class(self, name: str) -> str:
         """Return the class of a metric: `public`, `accounted` or `raw`."""
-        return find_figure(name).signal_class
+        return find_metric(name).signal_class

@@ -33,7 +33,7 @@ class Cohorts(Contributors):
 
 
 @dataclass(frozen=True)
-class Released:
+class RoundRelease:
     """Released sum of a round's updates, with what it was made of.
 
     Attributes:
@@ -53,7 +53,7 @@ class Released:
     expected_noise: Tensor
 
 
-class Releasing:
+class Releaser:
     """Clips, sums and noises the updates of a round, and averages the result, as the method's recipe says."""
 
     def __init__(self, config: FederationConfig, recipe: Recipe, model: Model):
@@ -63,7 +63,7 @@ class Releasing:
         self._clipping = recipe.mechanism.clipping
         self._blocks = self._clipping.blocks(model)
 
-    def __call__(self, cohorts: Cohorts, draw: Draw) -> Released:
+    def __call__(self, cohorts: Cohorts, draw: Draw) -> RoundRelease:
         """Clip, sum, noise and average the updates of a round, with standard normal draws of its noise stream."""
         recipe, config, weights = self._recipe, self._config, cohorts.weights
         updates = self._clipping.clamp(cohorts.updates, cohorts.clip, config.cohort)
@@ -72,7 +72,7 @@ class Releasing:
         total, uploads = self.noised(updates, clipped, exact, cohorts, draw)
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
         expected = self._noise.expected_norm(cohorts, self._model.size, config.cohort)
-        return Released(total, exact, uploads, clipped, mean, expected)
+        return RoundRelease(total, exact, uploads, clipped, mean, expected)
 
     def noised(
         self, updates: Tensor, clipped: Clipped, exact: Tensor, cohorts: Cohorts, draw: Draw

@@ -21,7 +21,7 @@ from fl_core.recipes.sparsification import Trained
 from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.cohort import of_clients, of_runs
 from fl_core.run.draws import Draws
-from fl_core.run.release import Cohorts, Released
+from fl_core.run.release import Cohorts, RoundRelease
 from fl_core.run.round_telemetry import RoundTelemetry
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
@@ -183,7 +183,7 @@ class Round:
             update = update * kept
         uploaded = _both(start.shared, kept)
         cohorts = self._cohorts(update, self._noised_coordinates(start.shared, uploaded, kept is not None))
-        released = self._simulation.releasing(cohorts, self._update_noise)
+        released = self._simulation.releaser(cohorts, self._update_noise)
         moved = self._state.server + self._knobs["server_learning_rate"].unsqueeze(-1) * released.mean
         figures = self._release_figures(cohorts, released, moved)
         if self._recipe.private:
@@ -255,7 +255,7 @@ class Round:
             return None
         return torch.where(present.unsqueeze(-1), self._cohort.scatter(weights), 1 / len(self._model.layers))
 
-    def _release_figures(self, cohorts: Cohorts, released: Released, moved: Tensor) -> Figures:
+    def _release_figures(self, cohorts: Cohorts, released: RoundRelease, moved: Tensor) -> Figures:
         counts = cohorts.participants.clamp_min(1)
         norm = torch.linalg.vector_norm(released.total, dim=-1)
         figures: Figures = {
@@ -279,7 +279,7 @@ class Round:
             figures["signal_to_noise"] = _ratio(signal, released.expected_noise)
         return figures
 
-    def _telemetry(self, update: Tensor, trained: Tensor, released: Released, finite: Tensor) -> Figures:
+    def _telemetry(self, update: Tensor, trained: Tensor, released: RoundRelease, finite: Tensor) -> Figures:
         """Release the telemetry that the round was charged for, as metrics by name `[runs]`."""
         telemetry = RoundTelemetry(self._simulation, self._state, self._cohort, self._knobs["clip_norm"])
         bought = {name: self._charged.noise[name] for name in TELEMETRY if name in self._charged.noise}
@@ -289,7 +289,7 @@ class Round:
 
     # ---------------------------------------------------------------- the state that follows
 
-    def _advance(self, released: Released, moved: Tensor) -> None:
+    def _advance(self, released: RoundRelease, moved: Tensor) -> None:
         """Update the server models, their averages and the released state of the runs that ran."""
         state, recipe, model = self._state, self._recipe, self._model
         kept = recipe.personalization.after_release(model, state.runs, released.total, self._knobs, uploads=False)
@@ -312,7 +312,7 @@ class Round:
         weight, average = self._knobs["average_weight"].unsqueeze(-1), self._state.average
         return torch.where(weight >= 1, moved, average + weight * (moved - average))
 
-    def _advance_clients(self, update: Tensor, released: Released) -> None:
+    def _advance_clients(self, update: Tensor, released: RoundRelease) -> None:
         """Update the clients' tensors that follow from their own uploads."""
         clients, place = self._state.clients, (self._cohort.run, self._cohort.client)
         own = {name: value[place] for name, value in clients.items()}

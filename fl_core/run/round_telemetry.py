@@ -15,7 +15,7 @@ from fl_core.privacy.telemetry import TELEMETRY, Witness, figures_of
 from fl_core.recipes.clipping import layer_norms
 from fl_core.run.cohort import Cohort
 from fl_core.run.draws import Draws
-from fl_core.run.release import Released
+from fl_core.run.release import RoundRelease
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 
@@ -36,7 +36,7 @@ class RoundTelemetry:
         shares: Tensor | None,
         update: Tensor,
         trained: Tensor,
-        released: Released,
+        released: RoundRelease,
         finite: Tensor,
     ) -> dict[str, Tensor]:
         """Release the noised means, each with noise of its own; a client whose training diverged adds nothing.
@@ -66,7 +66,7 @@ class RoundTelemetry:
             figures |= figures_of(name, mean, layers)
         return figures
 
-    def _witness(self, update: Tensor, trained: Tensor, released: Released) -> Witness:
+    def _witness(self, update: Tensor, trained: Tensor, released: RoundRelease) -> Witness:
         """Gather what the cohort's clients know of this round; scores are computed once, and only if asked for."""
         simulation, cohort, place = self._simulation, self._cohort, (self._cohort.run, self._cohort.place)
 

@@ -24,7 +24,7 @@ from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import Evaluation
 from fl_core.run.local_data import ClientTables, draw_batches, phase_steps
-from fl_core.run.release import Releasing
+from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
 from fl_core.training.executors import Executor, Images, LocalWork
 from fl_core.training.information import fisher_information
@@ -45,7 +45,7 @@ class Simulation:
         executor: local training.
         tables: the clients' index tables.
         images: the training images.
-        releasing: clip, noise and aggregation.
+        releaser: clip, noise and aggregation.
     """
 
     def __init__(self, config: FederationConfig, runs: int):
@@ -65,7 +65,7 @@ class Simulation:
         self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
         self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
-        self.releasing = Releasing(config, self.recipe, self.model)
+        self.releaser = Releaser(config, self.recipe, self.model)
         self.recipe.sparsification.check(self.model)
         self.runs = runs
         self.settings = [RunSettings(seed=row) for row in range(runs)]

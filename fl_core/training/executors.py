@@ -19,7 +19,7 @@ from torch.nn import functional
 from fl_core.base.errors import require_name
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase, Update
-from fl_core.recipes.recipe import View
+from fl_core.recipes.recipe import Parameterization
 from fl_core.recipes.terms import Context
 from fl_core.training.optimizers import Optimizer, PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
@@ -59,7 +59,7 @@ class LocalWork:
     learning_rate: Tensor
     optimizer: Optimizer
     rows_vary: bool = False
-    view: View | None = None
+    view: Parameterization | None = None
 
 
 class Images:

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
-from fl_core.recipes.recipe import View
+from fl_core.recipes.recipe import Parameterization
 from fl_core.recipes.terms import Batch, Context, Forward
 from fl_core.training.passes import simplify
 
@@ -54,7 +54,7 @@ _programs: dict[tuple[object, ...], Program] = {}
 
 def find_program(
     model: Model,
-    view: View | None,
+    view: Parameterization | None,
     update: Update,
     parameters: Tensor,
     images: Tensor,
@@ -129,7 +129,7 @@ def _split(model: Model, update: Update, parameters: Tensor) -> tuple[Tensor, Ca
     return leaf, join
 
 
-def _loss(model: Model, view: View | None, update: Update, forward: Forward) -> Callable[..., Tensor]:
+def _loss(model: Model, view: Parameterization | None, update: Update, forward: Forward) -> Callable[..., Tensor]:
     """Build the loss of one client's minibatch, a function of its vector `[size]`, images, labels and context."""
 
     def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
@@ -159,7 +159,7 @@ def _differentiate(update: Update, leaf: Tensor, losses_of: Callable[[Tensor], T
     return gradient, losses.detach()
 
 
-def _single_gradient(model: Model, view: View | None, update: Update) -> Gradient:
+def _single_gradient(model: Model, view: Parameterization | None, update: Update) -> Gradient:
     """Build the gradient for one client: leading dimensions of 1 are dropped."""
     loss = _loss(model, view, update, model.logits_alone)
 
@@ -173,7 +173,7 @@ def _single_gradient(model: Model, view: View | None, update: Update) -> Gradien
     return gradient
 
 
-def _stacked_gradient(model: Model, view: View | None, update: Update) -> Gradient:
+def _stacked_gradient(model: Model, view: Parameterization | None, update: Update) -> Gradient:
     """Build the gradient for all clients at once.
 
     Only the loss is mapped over clients: autograd outside the map is cheaper than mapping a gradient.

@@ -11,7 +11,7 @@ import pytest
 
 from envs import DPilotEnv, DPilotVectorEnv
 from fl_core.base.errors import InputError
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 
@@ -78,7 +78,7 @@ def test_info_holds_plain_finite_scalars(signals: str, reward: str, epsilon: flo
         for name, value in info.items():
             assert type(value) in (int, float), name
             assert math.isfinite(value), name
-            assert name in FIGURES or name in ("round", "seed")
+            assert name in METRICS or name in ("round", "seed")
         json.dumps(info, allow_nan=False)
 
 

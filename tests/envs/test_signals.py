@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envs import DPilotEnv
 from envs.setting import ACCOUNTED_TELEMETRY_SHARE
 from envs.signals import FEATURE_BOUND
-from fl_core.run.plan import FIGURES, RoundReport
+from fl_core.run.plan import METRICS, RoundReport
 from tests.envs.conftest import make_env, play, random_actions
 
 SETS = {"public": {"public"}, "accounted": {"public", "accounted"}, "paper": {"public", "raw"}}
@@ -31,8 +31,8 @@ def test_features_are_named_and_of_an_allowed_class(signals: str) -> None:
     assert {feature.signal_class for feature in env.signals} == SETS[signals]
     for feature in env.signals:
         assert feature.summary
-        if feature.figure in FIGURES:
-            assert feature.signal_class == FIGURES[feature.figure].signal_class
+        if feature.figure in METRICS:
+            assert feature.signal_class == METRICS[feature.figure].signal_class
 
 
 @pytest.mark.parametrize("signals", SETS)
@@ -93,7 +93,7 @@ def perturb(env: DPilotEnv, classes: set[str], change: Callable[[Any], Any]) -> 
 
     def changed(figures: Any) -> dict[str, Any]:
         return {
-            name: change(value) if FIGURES[name].signal_class in classes else value for name, value in figures.items()
+            name: change(value) if METRICS[name].signal_class in classes else value for name, value in figures.items()
         }
 
     def run(*args: Any, **kwargs: Any) -> RoundReport:

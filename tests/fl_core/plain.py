@@ -22,7 +22,7 @@ from fl_core.data.datasets import load_dataset
 from fl_core.recipes.catalog import find_method
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
-from fl_core.run.plan import FIGURES, RoundPlan
+from fl_core.run.plan import METRICS, RoundPlan
 from fl_core.training.executors import LocalWork
 
 METHODS = ("fedavg", "dp-fedavg", "dp-fedavg-fb", "fedper", "local-only", "frozen-extractor")
@@ -103,7 +103,7 @@ def same_state(first: tuple[dict[str, torch.Tensor], Any], second: tuple[dict[st
 
 def public_figures() -> list[str]:
     """Names of the figures declared public."""
-    return [name for name, figure in FIGURES.items() if figure.signal_class == "public"]
+    return [name for name, figure in METRICS.items() if figure.signal_class == "public"]
 
 
 class PlainRun:

@@ -16,14 +16,14 @@ from experiments.records.ledger_file import read_record
 from experiments.records.shown import Shown, exact_metrics, is_exact, not_covered
 from experiments.records.tensorboard import TAGS
 from fl_core.base.errors import InputError
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 
 SMALL = ["run", "--clients", "8", "--rounds", "3", "--local-steps", "1", "--executor", "vectorized"]
 SMALL += ["--evaluation-samples", "20", "--sampling-rate", "0.5", "--telemetry-share", "0.1"]
 NO_KNOBS = ["--telemetry-share", "0", "--controller", "none"]
 FACTS: dict[str, Any] = {"guarantee": "sound", "exchanges": True, "private": True, "uncovered": ()}
 FACTS |= {"method": "dp-fedavg", "controller": "fixed"}
-EXACT = {name for name, figure in FIGURES.items() if figure.signal_class == "raw"}
+EXACT = {name for name, figure in METRICS.items() if figure.signal_class == "raw"}
 
 
 def run(root: Path, *options: str) -> Path:
@@ -42,8 +42,8 @@ def written(folder: Path) -> dict[str, set[str]]:
     summary = json.loads((folder / "summary.json").read_text())
     return {
         "rounds.csv": columns - {"round"},
-        "events": {metrics[tag] for tag in events if tag in metrics} | (final & set(FIGURES)),
-        "summary.json": set(summary) & set(FIGURES),
+        "events": {metrics[tag] for tag in events if tag in metrics} | (final & set(METRICS)),
+        "summary.json": set(summary) & set(METRICS),
     }
 
 
@@ -70,7 +70,7 @@ def test_what_is_shown_covered_holds_no_exact_figure(tmp_path: Path, capsys: pyt
     for file, names in written(folder).items():
         assert not names & EXACT, file
         assert "epsilon_spent" in names
-    paid = {name for name in written(folder)["rounds.csv"] if FIGURES[name].signal_class == "accounted"}
+    paid = {name for name in written(folder)["rounds.csv"] if METRICS[name].signal_class == "accounted"}
     assert paid == {"unclipped_share_noised"}
     assert "accuracy" not in printed
     assert "loss" not in printed

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # typ
 
 from experiments.records.tensorboard import TAGS, RoundWriter, tag_of
 from fl_core.base.errors import InputError
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -129,6 +129,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_every_reported_figure_has_a_chart_of_its_own_beside_its_kind():
-    assert set(FIGURES) == set(TAGS)
+    assert set(METRICS) == set(TAGS)
     assert tag_of("layer_norm_noised.fc1") == "telemetry/layer norm noised fc1"
     assert tag_of("something") == "other/something"

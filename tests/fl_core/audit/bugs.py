@@ -33,7 +33,7 @@ from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.sparsification import Reparameterized
 from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.config import FederationConfig
-from fl_core.run.release import Released, Releasing
+from fl_core.run.release import Releaser, RoundRelease
 from fl_core.run.round import Round
 from tests.fl_core.plain import config
 
@@ -64,13 +64,13 @@ def divided_twice(patch: pytest.MonkeyPatch) -> None:
 
 def clip_by_layer(patch: pytest.MonkeyPatch) -> None:
     """Each layer clipped to C, and the noise as for one clip."""
-    real = Releasing.__init__
+    real = Releaser.__init__
 
-    def init(self: Releasing, made: Any, recipe: Any, model: Any) -> None:
+    def init(self: Releaser, made: Any, recipe: Any, model: Any) -> None:
         real(self, made, recipe, model)
         self._blocks = tuple(span.slice for span in model.layers)
 
-    patch.setattr(Releasing, "__init__", init)
+    patch.setattr(Releaser, "__init__", init)
 
 
 def weights_after_clip(patch: pytest.MonkeyPatch) -> None:
@@ -156,13 +156,13 @@ def clipped_to_last(patch: pytest.MonkeyPatch) -> None:
 
 def exact_mean(patch: pytest.MonkeyPatch) -> None:
     """The server moves by the mean without noise."""
-    real = Releasing.__call__
+    real = Releaser.__call__
 
-    def call(self: Releasing, cohorts: Any, draw: Any) -> Released:
+    def call(self: Releaser, cohorts: Any, draw: Any) -> RoundRelease:
         released = real(self, cohorts, draw)
         return replace(released, mean=released.exact / self._config.cohort)
 
-    patch.setattr(Releasing, "__call__", call)
+    patch.setattr(Releaser, "__call__", call)
 
 
 # --- Telemetry ------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def lower_rate_told(patch: pytest.MonkeyPatch) -> None:
 
 def _exact(arguments: tuple[Any, ...]) -> list[Any]:
     """The same arguments, with the exact sums in the place of the released ones."""
-    return [replace(one, total=one.exact) if isinstance(one, Released) else one for one in arguments]
+    return [replace(one, total=one.exact) if isinstance(one, RoundRelease) else one for one in arguments]
 
 
 def figures_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
@@ -350,10 +350,10 @@ def noise_by_who_came(patch: pytest.MonkeyPatch) -> None:
 
 def mask_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
     """The public mask is that of the model that the exact sum would give."""
-    call, mask, last = Releasing.__call__, Reparameterized.public_mask, dict[int, torch.Tensor]()
+    call, mask, last = Releaser.__call__, Reparameterized.public_mask, dict[int, torch.Tensor]()
     worlds: list[int] = []
 
-    def released(self: Releasing, cohorts: Any, draw: Any) -> Released:
+    def released(self: Releaser, cohorts: Any, draw: Any) -> RoundRelease:
         out = call(self, cohorts, draw)
         last[id(self._model)] = out.exact
         return out
@@ -363,7 +363,7 @@ def mask_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
         exact = last.get(id(model))
         return mask(self, model, server if exact is None else server + exact, sparsity, draws)
 
-    patch.setattr(Releasing, "__call__", released)
+    patch.setattr(Releaser, "__call__", released)
     patch.setattr(Reparameterized, "public_mask", public)
 
 

@@ -17,7 +17,7 @@ from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import FisherMask, GrowingMask
-from fl_core.recipes.recipe import View
+from fl_core.recipes.recipe import Parameterization
 from fl_core.recipes.sparsification import (
     FisherTop,
     RandomMask,
@@ -154,7 +154,7 @@ def test_masked_weights_get_no_gradient_unless_it_passes_straight_through(straig
     images, labels = torch.rand(5, 1, 8, 8), torch.tensor([1, 0, 3, 9, 3])
     weights = draw(MLP.size, seed=8)
     mask = torch.from_numpy(plain_support(MLP, weights.numpy(), ["fc1"], 0.05)).float()
-    view = View(Personalization(), Reparameterized(layers=1, straight_through=straight))
+    view = Parameterization(Personalization(), Reparameterized(layers=1, straight_through=straight))
     leaf = weights.clone().requires_grad_()
     parameters, support = view(MLP, leaf, {"support": mask})
     assert torch.equal(support, mask)

@@ -36,7 +36,7 @@ def plan(strength: float | None = None, share: float | None = None) -> RoundPlan
 def uploads_of(federation: Federation) -> list[torch.Tensor]:
     """Norms of the clipped updates of the cohort, by client, in every round to come; updates are huge."""
     seen = []
-    train, release = federation.executor.train, federation.releasing
+    train, release = federation.executor.train, federation.releaser
 
     def saturated(work, images):
         models, losses = train(work, images)
@@ -48,7 +48,7 @@ def uploads_of(federation: Federation) -> list[torch.Tensor]:
         seen.append(torch.linalg.vector_norm(clipped[0], dim=-1))
         return released
 
-    federation.executor.train, federation.releasing = saturated, watched
+    federation.executor.train, federation.releaser = saturated, watched
     return seen
 
 
@@ -111,7 +111,7 @@ def test_telemetry_weighs_clients_by_the_same_part():
     """Else a client with a small budget would pay more for its bit than for its update."""
     made = config(telemetry_share=0.5, epsilon=8.0)
     federation = Federation(made)
-    federation.releasing = _Quiet(federation.releasing)
+    federation.releaser = _Quiet(federation.releaser)
     scores = []
     for seed in range(60):
         federation.start([0], [RunSettings(seed=seed)])

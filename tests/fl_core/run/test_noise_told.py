@@ -20,7 +20,7 @@ from fl_core.base.errors import InputError
 from fl_core.base.streams import numpy_generator
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
-from fl_core.run.release import Cohorts, Draw, Released
+from fl_core.run.release import Cohorts, Draw, RoundRelease
 from fl_core.training.executors import LocalWork
 from tests.fl_core.plain import config, plan
 
@@ -94,7 +94,7 @@ class Measured:
 
 def measured(made: FederationConfig, draws: int) -> Measured:
     federation, handed = Federation(made), []
-    releasing, moves = federation.releasing, torch.Generator().manual_seed(1)
+    releaser, moves = federation.releaser, torch.Generator().manual_seed(1)
 
     def train(work: LocalWork, images: object) -> tuple[Tensor, Tensor]:
         moved = torch.randn(work.parameters.shape, generator=moves)  # no coordinate stands still by chance
@@ -102,12 +102,12 @@ def measured(made: FederationConfig, draws: int) -> Measured:
 
     federation.executor.train = train
 
-    def spy(cohorts: Cohorts, draw: Draw) -> Released:
+    def spy(cohorts: Cohorts, draw: Draw) -> RoundRelease:
         handed.append(cohorts)
-        return releasing(cohorts, draw)
+        return releaser(cohorts, draw)
 
-    federation.releasing = spy
-    spy.effective_factor = releasing.effective_factor
+    federation.releaser = spy
+    spy.effective_factor = releaser.effective_factor
     federation.run_round(plan())
     figures = federation.run_round(plan()).figures
     cohorts, size = handed[-1], federation.model.size
@@ -117,7 +117,7 @@ def measured(made: FederationConfig, draws: int) -> Measured:
         shape = (1, cohorts.present.shape[1], size) if uploads else (1, size)
         return torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
 
-    released = [releasing(cohorts, draw) for _ in range(draws)]
+    released = [releaser(cohorts, draw) for _ in range(draws)]
     (claim,), (ledger,) = federation.charging.claims, federation.ledgers
     factor = None
     if claim is not None:

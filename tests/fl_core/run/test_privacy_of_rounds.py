@@ -20,7 +20,7 @@ from fl_core.privacy.mechanism import Clipped
 from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 from tests.fl_core.plain import (
     BODY,
     PRIVATE,
@@ -303,7 +303,7 @@ def test_telemetry_is_paid_out_of_the_rounds_own_share():
     assert figures["epsilon_spent"] == pytest.approx(without["epsilon_spent"])
     assert "unclipped_share_noised" in figures
     assert "unclipped_share_noised" not in without
-    accounted = {name for name, figure in FIGURES.items() if figure.signal_class == "accounted"}
+    accounted = {name for name, figure in METRICS.items() if figure.signal_class == "accounted"}
     assert accounted == {"risk_noised", *(one.figure for one in TELEMETRY.values())}  # each needs a charge, and a test
 
 

@@ -14,7 +14,7 @@ from fl_core.base.errors import InputError
 from fl_core.base.streams import torch_generator
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
-from fl_core.run.plan import FIGURES
+from fl_core.run.plan import METRICS
 from tests.fl_core.plain import PlainRun, config, minibatch_positions, module, plan
 
 SCALE = 5.0
@@ -67,7 +67,7 @@ def test_a_clip_norm_in_another_unit_does_what_the_same_length_does_in_the_usual
         figures = scaled.run_round(plan(clip=0.5 * SCALE), evaluate=True).figures
         assert figures.keys() == expected.keys()
         for name, value in expected.items():
-            factor = SCALE if FIGURES[name.partition(".")[0]].is_norm else 1.0
+            factor = SCALE if METRICS[name.partition(".")[0]].is_norm else 1.0
             np.testing.assert_allclose(figures[name], factor * value, rtol=1e-4, atol=1e-4, err_msg=name)
     torch.testing.assert_close(plain.server, scaled.server, rtol=1e-4, atol=1e-5)
 
