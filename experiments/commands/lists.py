@@ -24,16 +24,18 @@ from envs.signals import all_features
 from envs.tasks import TASKS, find_task
 from experiments.contenders.contenders import LEARNED, TUNED
 from experiments.papers.tables import find_table, table_names
-from fl_core.base.errors import unknown_name
+from fl_core.base.errors import require_name
 from fl_core.base.values import read_list
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.models.networks import MODELS
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.adjacency import ADJACENCIES
+from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
+from fl_core.run.choices import CHOICES
 from fl_core.run.config import FederationConfig
 from policies.catalog import CONTROLLERS, ControllerSpec
 
@@ -182,6 +184,13 @@ def _adjacencies() -> Rows:
     yield from ((name, one.summary, one.hides) for name, one in ADJACENCIES.items())
 
 
+def _choices() -> Rows:
+    yield ("option", "name", "what it stands for")
+    telemetry = {name: one.summary for name, one in TELEMETRY.items()}
+    for option, names in (CHOICES | {"telemetry": telemetry}).items():
+        yield from ((option.replace("_", "-"), name, meaning) for name, meaning in names.items())
+
+
 def _rewards() -> Rows:
     yield ("reward", "what it rewards")
     yield from ((name, reward.summary) for name, reward in REWARDS.items())
@@ -203,6 +212,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "papers": _papers,
     "accountants": _accountants,
     "adjacencies": _adjacencies,
+    "choices": _choices,
 }
 
 
@@ -210,7 +220,7 @@ def _lists() -> Rows:
     yield ("dpilot list", "what there is")
     for name, rows in LISTS.items():
         _, *entries = rows()
-        yield (name, ", ".join(entry[0] for entry in entries))
+        yield (name, ", ".join(dict.fromkeys(entry[0] for entry in entries)))
 
 
 @dataclass(frozen=True)
@@ -219,12 +229,12 @@ class ListCommand:
 
     what: Annotated[str, tyro.conf.Positional] = ""
     """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
-    rewards, generators, papers, accountants, adjacencies. Without one, what each of these lists has."""
+    rewards, generators, papers, accountants, adjacencies, choices. Without one, what each of these lists has."""
 
     def execute(self) -> None:
         """Print the list."""
-        if self.what and self.what not in LISTS:
-            raise unknown_name("list", self.what, LISTS)
+        if self.what:
+            require_name("list", self.what, LISTS)
         print_list(LISTS[self.what]() if self.what else _lists())
 
 

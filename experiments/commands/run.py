@@ -27,7 +27,8 @@ from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.errors import require, require_count
 from fl_core.base.files import spelled_out, write_json
-from fl_core.run.config import EVALUATIONS, FederationConfig, RunSettings
+from fl_core.run.choices import EVALUATIONS
+from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import find_metric
 
 SAVE_SECONDS = 10.0

@@ -20,7 +20,8 @@ from experiments.papers.cells import Cell
 from experiments.records.privacy import privacy_report
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.files import spelled_out
-from fl_core.run.config import EVALUATIONS, RunSettings
+from fl_core.run.choices import EVALUATIONS
+from fl_core.run.config import RunSettings
 
 
 def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:

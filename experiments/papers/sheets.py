@@ -15,7 +15,7 @@ from rich.table import Table
 from experiments.papers.results import OVERALL, BlockResult, Number
 from experiments.papers.tables import MEASURES, PaperTable
 from fl_core.base.files import write_text
-from fl_core.run.config import EVALUATIONS
+from fl_core.run.choices import EVALUATIONS
 
 PRINTED = "printed"
 DASH = "–"

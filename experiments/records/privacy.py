@@ -15,7 +15,7 @@ from fl_core.base.files import spelled_out
 from fl_core.privacy.curves import gdp_epsilon
 from fl_core.privacy.ledger import NOTHING, Ledger
 from fl_core.privacy.mechanism import PLACEMENTS
-from fl_core.run.config import NOISES
+from fl_core.run.choices import NOISES
 
 SMALL_DELTA = 1e-5
 NOT_COVERED = "shown, not covered"

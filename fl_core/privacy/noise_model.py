@@ -29,7 +29,7 @@ LEAST_RATIO = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Contributors:
-    """What the noise of a round's sums depends on: clip, noise multiplier, and the clients of the cohorts.
+    """Cohorts of a round, with their clip norms and noise multipliers: all that the noise of its sums depends on.
 
     Attributes:
         clip: clip norm C `[runs]`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,33 +14,17 @@ from fl_core.base.errors import InputError, require, require_count, unknown_name
 from fl_core.base.values import read_list, read_value
 from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
-from fl_core.data.populations import POPULATIONS
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
 from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import is_number
-from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import METHODS, find_method
-from fl_core.recipes.recipe import GUARANTEES, Recipe, edit, without
-from fl_core.training.executors import EXECUTORS
-from fl_core.training.optimizers import OPTIMIZERS, Optimizer
+from fl_core.recipes.recipe import Recipe, edit, without
+from fl_core.run.choices import CHOICES
+from fl_core.training.optimizers import Optimizer
 
 MOST_ROUNDS = 1_000_000
-EVALUATIONS = {
-    "holdout": "each client's own hold-out",
-    "classes": "the test images of the client's classes",
-    "whole": "the whole test set",
-}
-SAMPLINGS = {
-    "poisson": "each client takes part independently with the sampling rate",
-    "fixed": "equally many clients every round, without replacement; counted without amplification by sampling",
-}
-
-NOISES = {
-    "seeded": "whoever knows the seed can subtract it",
-    "secret": "from a key of the operating system, which is kept nowhere once the run has ended",
-}
 
 
 @dataclass(frozen=True)
@@ -54,23 +38,23 @@ class FederationConfig:
     method: str = "dp-fedavg"
     """Method by name (`dpilot list methods`)."""
     guarantee: str = "sound"
-    """What epsilon means: sound (every release is counted) or as-published (the paper's arithmetic and its claim)."""
+    """Meaning of epsilon (`dpilot list choices`): sound counts every release, as-published follows the paper."""
     set: str = ""
-    """Changes to the method's parts, comma-separated: sparsification=random,personalization.threshold=0.2."""
+    """Changes to the method's parts, comma-separated, such as sparsification=random,personalization.threshold=0.2
+    (options in `dpilot list methods`)."""
     without: str = ""
     """Components to leave out of the method, comma-separated: adaptive-constraint, or a part or loss term."""
     clients: int = 50
     """Number of clients N."""
     partition: str = "shards(3)"
-    """How the samples are spread over the clients: iid, dirichlet(alpha), shards(s), classes(s), label_skew(fraction)
-    or natural."""
+    """Partition of the samples over the clients, such as shards(3) or iid (`dpilot list partitions`)."""
     population: str = "all"
-    """Whose data the clients hold: all, or one of two halves of the dataset without a common sample: proxy (controllers
-    are trained and tuned on it) or target (privacy is promised to it)."""
+    """Data that the clients hold (`dpilot list choices`): the whole dataset or one of two disjoint halves, of which
+    one is for training and tuning controllers."""
     test_fraction: float = 0.2
     """Share of each client's samples held out to test its personal model, in (0, 0.5]."""
     sampling: str = "poisson"
-    """How a round's cohort is drawn: poisson or fixed."""
+    """Sampling of a round's cohort (`dpilot list choices`)."""
     sampling_rate: float = 1.0
     """Expected share q of the clients in a round, in (0, 1]."""
     rounds: int = 40
@@ -82,7 +66,7 @@ class FederationConfig:
     batch_size: int = 16
     """Samples per minibatch."""
     optimizer: str = "sgd"
-    """Local optimizer: sgd or adam."""
+    """Local optimizer (`dpilot list choices`)."""
     learning_rate: float = 0.4
     """Local learning rate."""
     momentum: float = 0.0
@@ -97,37 +81,36 @@ class FederationConfig:
     delta: float = 1e-5
     """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
     adjacency: str = "auto"
-    """Which neighbours epsilon is about: add-remove, zero-out or replace-one (`dpilot list adjacencies`); auto takes
-    add-remove for Poisson cohorts, and zero-out for fixed ones and where the server sees who takes part."""
+    """Adjacency, the neighbours that epsilon is about (`dpilot list adjacencies`); auto takes add-remove for
+    Poisson cohorts, and zero-out for fixed ones and where the server sees who takes part."""
     noise_schedule: str = "auto"
-    """Whether the noise of all rounds is fixed before the run (fixed: less noise below sampling rate 1) or may follow
-    what is released (adaptive); auto: fixed where no controller sets it."""
+    """Choice of the noise multipliers, before the run or from what is released (`dpilot list choices`)."""
     placement: str = "central"
-    """Who adds the noise: central, distributed or local."""
+    """Party that adds the noise, and so the observers it holds against (`dpilot list choices`)."""
     noise: str = "seeded"
-    """Where the noise comes from: seeded (a function of the seed, for experiments) or secret (of a key that the
-    operating system gives each run and that is kept nowhere once it has ended)."""
+    """Source of the noise (`dpilot list choices`): a function of the seed, for experiments, or of a secret key of the
+    operating system."""
     client_epsilon: str = ""
     """Public budgets of the clients' own, comma-separated and dealt out in turn, the largest equal to epsilon: 2,4,8;
     a client is out when its filter trips. Empty gives every client all of epsilon."""
     telemetry_share: float = 0.0
     """Share of each round's privacy spent on telemetry, in [0, 1)."""
     telemetry: str = "clip-bit"
-    """What the share pays for, comma-separated, if need be with parts that sum to 1: clip-bit, accuracy, loss,
-    layer-norms; accuracy=0.7,loss=0.3."""
+    """Telemetry that the share pays for (`dpilot list choices`), comma-separated, if need be with parts that sum to 1,
+    such as accuracy=0.7,loss=0.3."""
     bit_noise: float = 0.0
     """Std of the clip bit's noise, in clients, in place of its part of the share (a twentieth of the cohort is usual);
     above half of the round's noise multiplier. 0 leaves it to the share."""
     evaluation: str = "holdout"
-    """What clients' models are tested on: holdout (their own), classes (test images of their classes) or whole."""
+    """Samples that the clients' models are tested on (`dpilot list choices`)."""
     evaluation_samples: int = 0
     """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
     executor: str = "auto"
-    """Who runs the local training: vectorized, sequential or auto (times both once)."""
+    """Execution of the local training, of many clients at once or one by one (`dpilot list choices`)."""
     memory_limit_mib: int = 0
     """Memory for stacked clients in MiB; 0 takes 512 on a CPU and 8192 on CUDA."""
     device: str = "auto"
-    """Where everything runs: auto, cpu or cuda."""
+    """Device that everything runs on (`dpilot list choices`)."""
     data_root: str = ""
     """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
 
@@ -157,7 +140,7 @@ class FederationConfig:
         """Raise `InputError` for names that are in no catalogue, and for values that should be text and are not."""
         for field in ("dataset", "data_root"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
-        for field, allowed in _NAMES:
+        for field, allowed in _NAMES.items():
             name = getattr(self, field)
             known = name.removesuffix(GROUP_NORM_SUFFIX) if field == "model" and isinstance(name, str) else name
             if known not in list(allowed):
@@ -355,21 +338,13 @@ class RunSettings:
             parse_partition(self.partition)
 
 
-_NAMES: tuple[tuple[str, Iterable[str]], ...] = (
-    ("method", METHODS),
-    ("model", MODELS),
-    ("sampling", SAMPLINGS),
-    ("adjacency", ("auto", *ADJACENCIES)),
-    ("noise_schedule", ("auto", "fixed", "adaptive")),
-    ("placement", PLACEMENTS),
-    ("noise", NOISES),
-    ("population", POPULATIONS),
-    ("executor", EXECUTORS),
-    ("guarantee", GUARANTEES),
-    ("evaluation", EVALUATIONS),
-    ("device", ("auto", "cpu", "cuda")),
-    ("optimizer", OPTIMIZERS),
-)
+_NAMES: Mapping[str, Iterable[str]] = {
+    "method": METHODS,
+    "model": MODELS,
+    "adjacency": ("auto", *ADJACENCIES),
+    **CHOICES,
+}
+"""Names allowed, by field."""
 
 _RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
     ("test_fraction", "a number in (0, 0.5]", lambda value: 0 < value <= 0.5),

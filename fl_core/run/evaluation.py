@@ -37,7 +37,7 @@ class Evaluation:
             executor: who computes the scores.
             dataset: images and labels.
             samples: how many of the pooled test images are used; 0 takes all.
-            mode: what clients' models are tested on, one of `fl_core.run.config.EVALUATIONS`.
+            mode: what clients' models are tested on, one of `fl_core.run.choices.EVALUATIONS`.
         """
         self._executor, self._mode, self._classes = executor, mode, dataset.classes
         self._train = Images(dataset.train_images, dataset.train_labels, dataset.scale)
@@ -58,7 +58,7 @@ class Evaluation:
         Args:
             models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
             tables: the clients' index tables.
-            mode: what to test on in place of the usual, one of `fl_core.run.config.EVALUATIONS`.
+            mode: what to test on in place of the usual, one of `fl_core.run.choices.EVALUATIONS`.
         """
         mode = mode or self._mode
         accuracy, loss = self._on_holdouts(models, tables) if mode == "holdout" else self._pooled(models, tables, mode)

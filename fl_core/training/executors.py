@@ -24,7 +24,11 @@ from fl_core.recipes.terms import Context
 from fl_core.training.optimizers import Optimizer, PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
 
-EXECUTORS = ("auto", "vectorized", "sequential")
+EXECUTORS = {
+    "auto": "times both in the first training and takes the faster one",
+    "vectorized": "many clients in one batched computation",
+    "sequential": "one client after the other",
+}
 DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
 """Bytes for stacked clients, by type of device."""
 EVALUATION_BATCH = 500

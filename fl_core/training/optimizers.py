@@ -14,8 +14,11 @@ from torch import Tensor
 
 from fl_core.base.errors import require, require_name, require_positive
 
-OPTIMIZERS = ("sgd", "adam")
 ADAM_BETAS = (0.9, 0.999)
+OPTIMIZERS = {
+    "sgd": "stochastic gradient descent, with momentum if it is set",
+    "adam": "Adam with betas 0.9 and 0.999",
+}
 
 
 @dataclass(frozen=True)
