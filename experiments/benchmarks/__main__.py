@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from experiments.benchmarks.environments import ROWS, step_times
 from experiments.benchmarks.isolation import alone
@@ -15,6 +13,7 @@ from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
+from experiments.reports.tables import Table
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.catalog import METHODS
 from fl_core.run.config import FederationConfig
@@ -23,26 +22,8 @@ from fl_core.run.config import FederationConfig
 def main() -> None:
     """Print the tables."""
     console = Console(width=100)
-    table = Table(title="Local training, 5 steps of 16, against the plain loop", box=box.SIMPLE_HEAD)
-    for heading in ("case", "clients", "plain loop", "vectorized", "sequential", "best"):
-        table.add_column(heading, justify="left" if heading == "case" else "right")
-    for case in CASES:
-        seconds = alone(measure, case)
-        ratios = [seconds["plain"] / seconds[kind] for kind in ("vectorized", "sequential")]
-        cells = [f"{ratio:.2f}x" for ratio in (*ratios, max(ratios))]
-        table.add_row(case.title, str(case.clients), f"{1000 * seconds['plain']:.0f} ms", *cells)
-    console.print(table)
-
-    config = FederationConfig(model="cnn2", clients=20, local_steps=5, rounds=100_000)
-    table = Table(title="Rounds per second, 8x8 digits, 20 clients x 5 steps of 16, CNN", box=box.SIMPLE_HEAD)
-    for heading in ("executor", "with evaluation", "without"):
-        table.add_column(heading, justify="left" if heading == "executor" else "right")
-    for executor in ("vectorized", "sequential"):
-        chosen = replace(config, executor=executor)
-        speeds = [alone(rounds_per_second, chosen, 1, evaluate) for evaluate in (True, False)]
-        table.add_row(executor, *(f"{speed:.1f}" for speed in speeds))
-    console.print(table)
-
+    console.print(_local_training_table().terminal())
+    console.print(_rounds_table().terminal())
     demo = FederationConfig(executor="vectorized", rounds=100_000)
     single, batched = (alone(rounds_per_second, demo, runs, False) for runs in (1, 8))
     console.print(
@@ -56,34 +37,57 @@ def main() -> None:
     )
     for rate in (1.0, 0.1):
         print_round_cost(console, rate)
-    _print_mechanism_costs(console)
-    _print_method_costs(console)
+    console.print(_mechanism_table().terminal())
+    console.print(_methods_table().terminal(wrap_numbers=True))
 
 
-def _print_mechanism_costs(console: Console) -> None:
-    """The cost of clip, sum and noise for models of several sizes."""
-    title = f"Clip, sum and noise of a round of {CLIENTS} clients, milliseconds"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for heading in ("parameters", "clip", "sum", "noise", "float32 normals"):
-        table.add_column(heading, justify="right")
+def _local_training_table() -> Table:
+    """Time local training by both executors, as speed over the plain loop."""
+    rows = []
+    for case in CASES:
+        seconds = alone(measure, case)
+        ratios = [seconds["plain"] / seconds[kind] for kind in ("vectorized", "sequential")]
+        cells = [f"{ratio:.2f}x" for ratio in (*ratios, max(ratios))]
+        rows.append((case.title, str(case.clients), f"{1000 * seconds['plain']:.0f} ms", *cells))
+    headers = ("case", "clients", "plain loop", "vectorized", "sequential", "best")
+    return Table(headers, tuple(rows), title="Local training, 5 steps of 16, against the plain loop")
+
+
+def _rounds_table() -> Table:
+    """Time whole rounds by both executors, in rounds per second."""
+    config = FederationConfig(model="cnn2", clients=20, local_steps=5, rounds=100_000)
+    rows = []
+    for executor in ("vectorized", "sequential"):
+        chosen = replace(config, executor=executor)
+        speeds = [alone(rounds_per_second, chosen, 1, evaluate) for evaluate in (True, False)]
+        rows.append((executor, *(f"{speed:.1f}" for speed in speeds)))
+    title = "Rounds per second, 8x8 digits, 20 clients x 5 steps of 16, CNN"
+    return Table(("executor", "with evaluation", "without"), tuple(rows), title=title)
+
+
+def _mechanism_table() -> Table:
+    """Time clip, sum and noise for models of several sizes."""
+    rows = []
     for cost in alone(mechanism_costs):
         times = (cost.clip, cost.total, cost.noise, cost.single_precision)
-        table.add_row(f"{cost.size:,}", *(f"{value:.3g}" for value in times))
-    console.print(table)
+        rows.append((f"{cost.size:,}", *(f"{value:.3g}" for value in times)))
+    headers = ("parameters", "clip", "sum", "noise", "float32 normals")
+    return Table(headers, tuple(rows), title=f"Clip, sum and noise of a round of {CLIENTS} clients, milliseconds")
 
 
-def _print_method_costs(console: Console) -> None:
-    """The cost of every method's round in rounds of dp-fedavg, with its passes and the ratio to stay under."""
-    table = Table(title="A round of each method, in rounds of dp-fedavg (1 = the same cost)", box=box.SIMPLE_HEAD)
+def _methods_table() -> Table:
+    """Time every method's round, in rounds of dp-fedavg, beside its gradient passes and the ratio to stay under."""
     cases = (("vectorized", "cnn2", "digits", 20, 1.0), ("sequential", "lenet", "fashion-mnist", 500, 0.01))
     present = [case for case in cases if dataset_available(case[2])]
-    for heading in ("method", "gradient passes per step", *(f"{case[0]}, {case[1]}" for case in present), "limit"):
-        table.add_column(heading, justify="left" if heading[0] in "mg" else "right")
+    passes = "gradient passes per step"
+    rows = []
     costs = [alone(method_costs, *case) for case in present]
     for name, recipe in METHODS.items():
         ratios = [f"{seconds[name] / seconds[BASE]:.2f}" for seconds in costs]
-        table.add_row(name, recipe.gradient_passes, *ratios, f"{longest_ratio(name):.1f}")
-    console.print(table)
+        rows.append((name, recipe.gradient_passes, *ratios, f"{longest_ratio(name):.1f}"))
+    headers = ("method", passes, *(f"{case[0]}, {case[1]}" for case in present), "limit")
+    title = "A round of each method, in rounds of dp-fedavg (1 = the same cost)"
+    return Table(headers, tuple(rows), words=(passes,), title=title)
 
 
 if __name__ == "__main__":

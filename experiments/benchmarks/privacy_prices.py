@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from experiments.reports.tables import Table
 from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
 from fl_core.privacy.ledger import Ledger, Release
@@ -66,41 +65,38 @@ def round_cost(rate: float, rounds: int = 1000) -> dict[str, float]:
 
 
 def cases_table() -> Table:
-    """ε by each accountant, ours beside the oracle's."""
-    table = Table(title="Accountants on the oracle cases: ε, ours / oracle's", box=box.SIMPLE_HEAD)
-    for heading in ("case", "delta", *PUBLISHED):
-        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=True)
+    """Tabulate ε by each accountant, ours beside the oracle's."""
+    rows = []
     for name, case in json.loads(ORACLE.read_text())["cases"].items():
         cells = []
         for accountant, key in PUBLISHED.items():
             values = (ours(case, accountant), case["epsilon"].get(key))
             cells.append("-" if None in values else "/".join(f"{value:.5g}" for value in values))
-        table.add_row(name, f"{case['delta']:g}", *cells)
-    return table
+        rows.append((name, f"{case['delta']:g}", *cells))
+    title = "Accountants on the oracle cases: ε, ours / oracle's"
+    return Table(("case", "delta", *PUBLISHED), tuple(rows), title=title)
 
 
 def prices_table() -> tuple[Table, float]:
-    """The price of adaptivity on the grid, and the highest below rate 1."""
-    table = Table(title=f"Price of adaptivity, uniform schedule, delta {DELTA:g}", box=box.SIMPLE_HEAD)
-    for heading in ("q", "T", "epsilon", "σ by the filter", "σ by PLD", "price"):
-        table.add_column(heading, justify="right")
-    worst = 0.0
+    """Tabulate the price of adaptivity on the grid; returns the highest below rate 1, too."""
+    rows, worst = [], 0.0
     for rate, rounds, epsilon in itertools.product(RATES, ROUNDS, EPSILONS):
         by_filter, by_pld = adaptivity_price(epsilon, rate, rounds)
         price = round(by_filter / by_pld - 1, 5) + 0.0  # the two are rounded up by 1e-6
         worst = max(worst, price if rate < 1 else 0.0)
         mark = " *" if price > LIMIT else ""
-        cells = (f"{rate:g}", str(rounds), f"{epsilon:g}", f"{by_filter:.5g}", f"{by_pld:.5g}", f"{price:.1%}{mark}")
-        table.add_row(*cells)
-    return table, worst
+        noise = (f"{by_filter:.5g}", f"{by_pld:.5g}")
+        rows.append((f"{rate:g}", str(rounds), f"{epsilon:g}", *noise, f"{price:.1%}{mark}"))
+    headers = ("q", "T", "epsilon", "σ by the filter", "σ by PLD", "price")
+    return Table(headers, tuple(rows), title=f"Price of adaptivity, uniform schedule, delta {DELTA:g}"), worst
 
 
 def main() -> None:
     """Print the tables."""
     console = Console(width=100)
-    console.print(cases_table())
+    console.print(cases_table().terminal())
     table, worst = prices_table()
-    console.print(table)
+    console.print(table.terminal())
     console.print(f"Highest price below sampling rate 1: {worst:.1%}; a star marks what is above {LIMIT:.0%}.")
     for rate in (1.0, 0.1):
         print_round_cost(console, rate)

@@ -7,9 +7,7 @@ and once from the noised share that is paid for out of the same ε; on the same 
 from __future__ import annotations
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from scipy import stats
 
 from envs import Setting
@@ -18,6 +16,7 @@ from envs.playing import run_to_the_end
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import make_players
 from experiments.contenders.progress import rounds_bar
+from experiments.reports.tables import Table
 from fl_core.data.datasets import dataset_available
 from fl_core.run.config import RunSettings
 from fl_core.run.plan import FloatArray
@@ -29,16 +28,16 @@ SEEDS = 20
 
 def main() -> None:
     """Print the table."""
-    table = Table(title=f"Final accuracy of aqc, {SEEDS} paired held-out seeds, mean [95 %]", box=box.SIMPLE_HEAD)
-    for heading in ("task", "share of privacy for the bit", "global accuracy", "difference to exact, points"):
-        table.add_column(heading, justify="left" if heading == "task" else "right")
+    rows = []
     for task in (name for name in TASKS if dataset_available(name)):
         exact = accuracies(task, "aqc-exact", 0.0)
-        table.add_row(task, "exact, unpaid", interval(exact), "–")
+        rows.append((task, "exact, unpaid", interval(exact), "–"))
         for share in SHARES:
             paid = accuracies(task, "aqc", share)
-            table.add_row(task, f"{share:.0%}", interval(paid), interval(paid - exact))
-    Console(width=100).print(table)
+            rows.append((task, f"{share:.0%}", interval(paid), interval(paid - exact)))
+    headers = ("task", "share of privacy for the bit", "global accuracy", "difference to exact, points")
+    title = f"Final accuracy of aqc, {SEEDS} paired held-out seeds, mean [95 %]"
+    Console(width=100).print(Table(headers, tuple(rows), title=title).terminal())
 
 
 def accuracies(task: str, controller: str, share: float) -> FloatArray:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
 from experiments.records.ledger_file import FILE, RunRecord, read_record
 from experiments.records.privacy import (
@@ -27,6 +26,7 @@ from experiments.records.privacy import (
 from experiments.records.run_state import RECORD as STATE
 from experiments.reports.drawing import figure_png
 from experiments.reports.ledger_figure import ledger_figure
+from experiments.reports.tables import Table
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import write_bytes
 from fl_core.privacy.accounting import ACCOUNTANTS
@@ -73,14 +73,14 @@ def print_report(record: RunRecord, console: Console, accountants: tuple[str, ..
     lines, facts = list(report_lines(record, accountants)), record.facts
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
     console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
+    grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
     for name, text in lines:
-        table.add_row(f"  {name}", text)
-    console.print(table)
+        grid.add_row(f"  {name}", text)
+    console.print(grid)
     if record.ledger.charges:
-        console.print(releases_table(record.ledger))
+        console.print(releases_table(record.ledger).terminal())
 
 
 def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -149,19 +149,20 @@ def epsilon_lines(
 
 
 def releases_table(ledger: Ledger) -> Table:
-    """Every kind of release: its class, its rounds and the range of its noise; at last the rounds' joint noise."""
-    table = Table(title="Releases, charged before any data was touched", box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in ("release", "class", "rounds", "noise multiplier"):
-        table.add_column(heading, justify="left" if heading in ("release", "class") else "right")
+    """Tabulate every kind of release: its class, rounds and range of noise; in the last row the rounds' joint noise."""
     kinds: dict[tuple[str, str], list[float]] = {}
     for charge in ledger.charges:
         for release in charge.releases:
             kinds.setdefault((release.name, release.signal_class), []).append(release.noise_multiplier)
-    for (name, kind), multipliers in kinds.items():
-        table.add_row(name, kind, str(len(multipliers)), span(multipliers))
+    rows = [(name, kind, str(len(values)), span(values)) for (name, kind), values in kinds.items()]
     joint = [charge.noise_multiplier for charge in ledger.charges]
-    table.add_row("a round's together", "", str(len(joint)), span(joint))
-    return table
+    rows.append(("a round's together", "", str(len(joint)), span(joint)))
+    return Table(
+        ("release", "class", "rounds", "noise multiplier"),
+        tuple(rows),
+        words=("class",),
+        title="Releases, charged before any data was touched",
+    )
 
 
 def span(values: list[float]) -> str:

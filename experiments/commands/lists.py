@@ -9,9 +9,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from agents.algorithms import ALGORITHMS, default_text
 from agents.curricula import CURRICULA
@@ -24,6 +22,7 @@ from envs.signals import all_features
 from envs.tasks import TASKS, find_task
 from experiments.contenders.contenders import LEARNED, TUNED
 from experiments.papers.tables import find_table, table_names
+from experiments.reports.tables import Table
 from fl_core.base.errors import require_name
 from fl_core.base.values import read_list
 from fl_core.data.datasets import DATASETS, dataset_available
@@ -223,13 +222,14 @@ def _lists() -> Rows:
         yield (name, ", ".join(dict.fromkeys(entry[0] for entry in entries)))
 
 
+WHAT_HELP = f"One of: {', '.join(LISTS)}. Without one, the names in each of these lists."
+
+
 @dataclass(frozen=True)
 class ListCommand:
     """The entries of a catalogue, such as tasks, methods or controllers."""
 
-    what: Annotated[str, tyro.conf.Positional] = ""
-    """One of: tasks, methods, controllers, algorithms, curricula, datasets, models, partitions, knobs, signals,
-    rewards, generators, papers, accountants, adjacencies, choices. Without one, what each of these lists has."""
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=WHAT_HELP)] = ""
 
     def execute(self) -> None:
         """Print the list."""
@@ -239,11 +239,7 @@ class ListCommand:
 
 
 def print_list(rows: Rows) -> None:
-    """Print rows below their heading, the first of them."""
+    """Print a table of texts; the first of the rows is its heading."""
     heading, *entries = rows
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in heading:
-        table.add_column(name, overflow="fold")
-    for entry in entries:
-        table.add_row(*entry)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    table = Table(heading, tuple(entries), words=heading)
+    Console(width=None if sys.stdout.isatty() else 120).print(table.terminal())

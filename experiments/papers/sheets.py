@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from experiments.papers.results import OVERALL, BlockResult, Number
 from experiments.papers.tables import MEASURES, PaperTable
+from experiments.reports.tables import Table, markdown_line
 from fl_core.base.files import write_text
 from fl_core.run.choices import EVALUATIONS
 
@@ -25,28 +24,22 @@ _TRAINING = ("batch_size", "optimizer", "learning_rate", "clip_norm", "epsilon",
 
 @dataclass(frozen=True)
 class Sheet:
-    """A small table with a heading line and remarks below it."""
+    """A small table with a title line above and remarks below it."""
 
     title: str
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...] = ()
 
+    @property
+    def table(self) -> Table:
+        """Table without title and remarks; the column without a name, that of the guarantees, holds text."""
+        return Table(self.heading, self.rows, words=("",))
+
     def as_markdown(self) -> str:
         """Write it as a section of a Markdown file."""
-        lines = [self.heading, ("---", *("---:" for _ in self.heading[1:])), *self.rows]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         remarks = "".join(f"\n- {remark}" for remark in self.remarks)
-        return f"**{self.title}**\n\n{table}\n" + (f"{remarks}\n" if remarks else "")
-
-    def as_rich(self) -> Table:
-        """Make a table for a terminal."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for number, name in enumerate(self.heading):
-            table.add_column(name, justify="right" if number else "left")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+        return f"**{markdown_line(self.title)}**\n\n{self.table.markdown()}\n" + (f"{remarks}\n" if remarks else "")
 
 
 def sheets(result: BlockResult) -> list[Sheet]:
@@ -232,7 +225,7 @@ def print_sheets(results: Sequence[BlockResult]) -> None:
     for result in results:
         for sheet in sheets(result):
             console.print(sheet.title, style="bold", highlight=False, markup=False, soft_wrap=True)
-            console.print(sheet.as_rich())
+            console.print(sheet.table.terminal(wrap_numbers=True))
             for remark in sheet.remarks:
                 console.print(f"  {remark}", highlight=False, markup=False, soft_wrap=True)
             console.print()

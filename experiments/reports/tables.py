@@ -71,10 +71,15 @@ class Table:
             names.append("long")
         return f' class="{" ".join(names)}"' if names else ""
 
-    def terminal(self) -> TerminalTable:
-        """Render for a terminal: texts are folded where it is narrow, numbers are not."""
+    def terminal(self, wrap_numbers: bool = False) -> TerminalTable:
+        """Render for a terminal, whose width texts are folded to.
+
+        Args:
+            wrap_numbers: break numbers and their headers at spaces, too, for tables with many columns.
+        """
         shown = TerminalTable(
             title=Text(self.title) if self.title else None,
+            title_justify="left",
             caption=Text(self.caption) if self.caption else None,
             box=rich.box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
@@ -84,7 +89,7 @@ class Table:
             if self.is_text(column):
                 shown.add_column(name, overflow="fold", min_width=12 if column == 0 else None)
             else:
-                shown.add_column(name, justify="right", no_wrap=True)
+                shown.add_column(name, justify="right", no_wrap=not wrap_numbers)
         for cells in self.rows:
             shown.add_row(*map(Text, cells))  # as Text: a bracket in a label is no markup
         return shown
