@@ -24,7 +24,7 @@ _BEST, _LEARNER = "best/", "learner/"
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Counters, costs and history of a training so far; all values are JSON-able.
 
     Attributes:
@@ -55,7 +55,7 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, about: Mapping[str, Any], progress: Progress, learner: Tensors, best: Tensors
+    folder: Path, about: Mapping[str, Any], progress: TrainingState, learner: Tensors, best: Tensors
 ) -> None:
     """Write a checkpoint and drop the one before.
 
@@ -87,7 +87,7 @@ class Checkpoint:
     """Checkpoint as read back; attributes as in `save_checkpoint`."""
 
     about: dict[str, Any]
-    progress: Progress
+    progress: TrainingState
     learner: Tensors
     best: Tensors
 
@@ -105,7 +105,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     try:
         state = dict(record["progress"])
         costs = {name: Cost(**state[name]) for name in ("cost", "released")}
-        progress = Progress(**state | costs)
+        progress = TrainingState(**state | costs)
         about, name, checksum = dict(record["about"]), str(record["weights"]), str(record["weights_sha256"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The file '{path}' describes no training; start it anew.") from error

@@ -14,9 +14,9 @@ from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.options import OPTIONS, option
 from fl_core.base.errors import InputError, require, require_count, require_name, require_positive
+from fl_core.run.choices import CHOICES
 
 PARALLELS = ("auto", "rows", "processes")
-DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,12 @@ class TrainingConfig:
     """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:
-        names: dict[str, Any] = {"algo": ALGORITHMS, "curriculum": CURRICULA, "parallel": PARALLELS, "device": DEVICES}
+        names: dict[str, Any] = {
+            "algo": ALGORITHMS,
+            "curriculum": CURRICULA,
+            "parallel": PARALLELS,
+            "device": CHOICES["device"],
+        }
         for field, allowed in names.items():
             require_name(field, getattr(self, field), allowed)
         for field in ("episodes", "validation_instances", "validation_every", "checkpoint_every"):

@@ -28,7 +28,7 @@ class Cost:
         return self.training + self.reference + self.validation
 
 
-class References:
+class ReferenceRuns:
     """Count of the reference runs that the updates of a training make necessary.
 
     An environment remembers its references, so an instance counts when a process first meets it. What a resumed

@@ -20,9 +20,9 @@ from stable_baselines3.common.utils import set_random_seed
 
 from agents.algorithms import ALGORITHMS
 from agents.bundle import check_saving, load_controller, save_controller
-from agents.checkpoint import Progress, save_checkpoint
+from agents.checkpoint import TrainingState, save_checkpoint
 from agents.config import TrainingConfig
-from agents.costs import Cost, References, is_validated, rounds_ahead
+from agents.costs import Cost, ReferenceRuns, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
 from agents.learned import Blueprint, LearnedController, knob_records
 from agents.learners import learner_tensors, load_learner, policy_tensors
@@ -41,7 +41,7 @@ CONTROLLER = "controller"
 """Folder of the saved controller, inside the training's folder."""
 _INITIAL_WEIGHTS = 1 << 30
 
-Entry = dict[str, Any]
+Measurements = dict[str, Any]
 """Measurements of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
 no validation), `best_accuracy`, and the federated rounds taken so far."""
 
@@ -69,7 +69,7 @@ class TrainingResult:
     best_update: int
     initial_score: float
     cost: Cost
-    history: list[Entry]
+    history: list[Measurements]
     parallel: str
     executor: str
     seconds: float
@@ -93,13 +93,13 @@ class Trainer:
             self.updates,
         )
         self.validation = Validation(setting, config.validation_instances)
-        self.progress = Progress()
+        self.progress = TrainingState()
         self.best: Tensors = {}
         self.learner: Tensors = {}
         self.needs_references = find_reward(self.core.spec.reward).needs_reference
-        self.references = References(processes_of_rows(config.environments, parallel))
+        self.references = ReferenceRuns(processes_of_rows(config.environments, parallel))
 
-    def run(self, on_update: Callable[[Entry], None] | None, show_progress: bool) -> TrainingResult:
+    def run(self, on_update: Callable[[Measurements], None] | None, show_progress: bool) -> TrainingResult:
         """Run the remaining updates.
 
         Args:
@@ -214,7 +214,7 @@ class Trainer:
         rollouts: Rollouts,
         bar: Bar,
         reward: float | None,
-        on_update: Callable[[Entry], None] | None,
+        on_update: Callable[[Measurements], None] | None,
     ) -> None:
         """Validate if it is due, log the measurements, and keep a checkpoint."""
         state, config = self.progress, self.config
@@ -227,7 +227,7 @@ class Trainer:
             if score > state.best_score:
                 state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
             bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
-        entry: Entry = {
+        entry: Measurements = {
             "update": state.update,
             "decisions": state.decisions,
             "episode_reward": reward,

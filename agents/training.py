@@ -11,7 +11,7 @@ from agents.checkpoint import CHECKPOINT, load_checkpoint
 from agents.config import TrainingConfig
 from agents.provenance import environment_record
 from agents.rollouts import choose_executor, choose_parallel
-from agents.trainer import Entry, Trainer, TrainingResult
+from agents.trainer import Measurements, Trainer, TrainingResult
 from envs import EnvCore, Setting
 from fl_core.base.errors import InputError, require
 from fl_core.base.sealed import require_same
@@ -31,7 +31,7 @@ def train(
     env_settings: Setting | Mapping[str, Any],
     config: TrainingConfig,
     folder: Path,
-    on_update: Callable[[Entry], None] | None = None,
+    on_update: Callable[[Measurements], None] | None = None,
     progress: bool = False,
 ) -> TrainingResult:
     """Train a controller.
@@ -82,7 +82,9 @@ def require_knobs(core: EnvCore) -> None:
     require(len(core.knobs) > 0, f"knobs is '{core.spec.knobs}', but a training needs at least one to set.")
 
 
-def resume(folder: Path, on_update: Callable[[Entry], None] | None = None, progress: bool = False) -> TrainingResult:
+def resume(
+    folder: Path, on_update: Callable[[Measurements], None] | None = None, progress: bool = False
+) -> TrainingResult:
     """Continue an interrupted training after its last checkpoint; arguments as for `train`.
 
     A finished training is not trained further: its controller is returned, and saved again if it is gone.

@@ -21,9 +21,9 @@ from envs.generators import parse_generator
 from envs.instances import instance_seeds
 from envs.knobs import PER_LAYER, make_knobs, plan_values
 from envs.listing import Listing
-from envs.references import References
+from envs.references import ReferenceAccuracies
 from envs.relative_clip import ClipReference
-from envs.rewards import DIVERGENCE_PENALTY, Progress, find_reward
+from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
 from fl_core.base.errors import InputError, require, require_name
@@ -81,7 +81,7 @@ class EnvCore:
         self._observation = np.zeros((runs, len(self.features)), dtype=np.float32)
         self._clips = ClipReference(self.task, runs)
         self._reference = np.zeros(runs)
-        self._references = References(self.task, self.generator, self._accuracy)
+        self._references = ReferenceAccuracies(self.task, self.generator, self._accuracy)
         self.finished = np.ones(runs, dtype=bool)
         if self.generator.axes:
             self._check_generator(layers)
@@ -241,7 +241,7 @@ class EnvCore:
         def read(store: dict[str, FloatArray], name: str) -> FloatArray:
             return store.get(name, zero)
 
-        progress = Progress(
+        inputs = RewardInputs(
             accuracy=read(self._metrics, self._accuracy),
             previous_accuracy=read(previous, self._accuracy),
             trimmed_accuracy=read(self._metrics, "trimmed_accuracy"),
@@ -251,7 +251,7 @@ class EnvCore:
             ended=ended.astype(np.float64),
             reference=self._reference,
         )
-        rewards = np.where(diverged, DIVERGENCE_PENALTY, self._reward.compute(progress))
+        rewards = np.where(diverged, DIVERGENCE_PENALTY, self._reward.compute(inputs))
         return np.where(active, np.nan_to_num(rewards, nan=DIVERGENCE_PENALTY, posinf=0.0, neginf=0.0), 0.0) + 0.0
 
     # ---------------------------------------------------------------- what is seen

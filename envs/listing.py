@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 
-class Entry(Protocol):
+class ListingEntry(Protocol):
     """A line of a listing."""
 
     @property
@@ -16,7 +16,7 @@ class Entry(Protocol):
         """Cell texts by column name."""
 
 
-T = TypeVar("T", bound=Entry)
+T = TypeVar("T", bound=ListingEntry)
 
 
 class Listing(tuple[T, ...]):

@@ -15,7 +15,7 @@ from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import FloatArray, RoundPlan
 
 
-class References:
+class ReferenceAccuracies:
     """Final accuracies of runs at the default clip norm, without telemetry; each is played once and its result kept."""
 
     def __init__(self, task: Task, generator: Generator, accuracy: str):

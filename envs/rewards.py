@@ -13,7 +13,7 @@ DIVERGENCE_PENALTY = -10.0
 
 
 @dataclass(frozen=True)
-class Progress:
+class RewardInputs:
     """Figures that rewards are computed from, one entry per run `[runs]`.
 
     Attributes:
@@ -45,7 +45,7 @@ class Reward:
         needs_reference: whether it needs the default clip norm's result on the same instance.
     """
 
-    compute: Callable[[Progress], FloatArray]
+    compute: Callable[[RewardInputs], FloatArray]
     summary: str
     every_decision: bool = False
     needs_reference: bool = False

@@ -15,10 +15,10 @@ from envs.core import make_core, run_settings
 from envs.render import render_frame, render_text
 from fl_core.base.errors import InputError, require_count
 
-FloatArray = NDArray[np.float32]
+Float32Array = NDArray[np.float32]
 
 
-class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
+class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
     """A batch of federated runs. Arguments are those of `DPilotEnv`, and the number of environments."""
 
     metadata: dict[str, Any] = {
@@ -66,7 +66,7 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
     @override
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
+    ) -> tuple[Float32Array, dict[str, Any]]:
         """Start an episode in every row; an integer seed gives row i the seed `seed + i`.
 
         With `options["reset_mask"]` (bool `[num_envs]`), only those rows are reset.
@@ -92,8 +92,8 @@ class DPilotVectorEnv(VectorEnv[FloatArray, FloatArray, Any]):
 
     @override
     def step(
-        self, actions: FloatArray
-    ) -> tuple[FloatArray, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        self, actions: Float32Array
+    ) -> tuple[Float32Array, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Apply one decision to every row; finished rows are reset as the autoreset mode says."""
         waiting = [int(row) for row in np.flatnonzero(self.core.finished)]
         rewards, ended = self.core.step(actions)

@@ -144,4 +144,4 @@ def _sentence(box: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -187,9 +187,8 @@ class _Record:
 
     def _with_executor(self) -> dict[str, Any]:
         """Return the run's order with the executor that was measured in it: another one rounds differently."""
-        measured = self._core.federation.executor.choice.split()[0]
-        executor = {"executor": measured} if measured in ("vectorized", "sequential") else {}
-        return self._about | {"settings": self._about["settings"] | executor}
+        settings = self._about["settings"] | {"executor": self._core.federation.executor.kind}
+        return self._about | {"settings": settings}
 
     def _write_new_rounds(self) -> int:
         history = self._core.history[0]

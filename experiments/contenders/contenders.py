@@ -17,7 +17,7 @@ from experiments.contenders.bench import Bench, Needs
 from experiments.contenders.play import Player
 from experiments.contenders.progress import rounds_bar
 from experiments.contenders.trainings import Trainings, load_trainings
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.data.populations import share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
@@ -279,8 +279,7 @@ def parse_contender(spec: str) -> Contender:
     }
     if name in readers:
         return readers[name](spec)
-    if name not in CONTROLLERS:
-        raise unknown_name("controller", name, [*CONTROLLERS, *LEARNED, NAME, TUNED])
+    require_name("controller", name, [*CONTROLLERS, *LEARNED, NAME, TUNED])
     return HandCoded(parse_controller(spec))
 
 

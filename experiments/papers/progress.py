@@ -15,8 +15,8 @@ from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
 
 
-class Estimate:
-    """Estimate of the seconds that cells take, from those that are done."""
+class TimeLeft:
+    """Estimate of the seconds that cells still take, from the measured seconds of those that are done."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], list[float]] = {}
@@ -42,7 +42,7 @@ class TableProgress:
         """Start at the cells that earlier commands have done."""
         self._missing, self._folder, self._jobs = list(missing), folder, jobs
         self._running: dict[str, tuple[float, int]] = {}
-        self._estimate = Estimate()
+        self._estimate = TimeLeft()
         for cell in done:
             record = find_record(cell, folder)
             if record:

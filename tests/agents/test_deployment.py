@@ -13,7 +13,7 @@ import pytest
 from agents import TrainingResult, load_controller, train
 from agents.validation import Validation
 from envs import DPilotEnv, Setting
-from envs.references import References
+from envs.references import ReferenceAccuracies
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
@@ -49,7 +49,7 @@ def test_a_saved_controller_acts_from_observations_alone(saved: Path, monkeypatc
     def refuse(*_: Any) -> None:
         raise AssertionError("a reference run")
 
-    monkeypatch.setattr(References, "find", refuse)
+    monkeypatch.setattr(ReferenceAccuracies, "find", refuse)
     monkeypatch.setattr(Federation, "run_round", without_raw_figures)
     monkeypatch.setattr(Federation, "evaluate", lambda self, mode="": {"global_accuracy": np.full(self.runs, np.nan)})
     deployed = DPilotEnv(**settings, reward="final-accuracy")

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.papers.cell_records import write_record
 from experiments.papers.cells import make_cells
-from experiments.papers.progress import Estimate
+from experiments.papers.progress import TimeLeft
 from experiments.papers.results import gather, rank_correlation, write_data
 from experiments.papers.sheets import markdown, sheets
 from experiments.papers.tables import find_table
@@ -119,7 +119,7 @@ def test_several_versions_of_the_code_are_named(cells, tmp_path):
 
 
 def test_the_time_left_is_estimated_by_the_cost_of_each_method(cells):
-    estimate = Estimate()
+    estimate = TimeLeft()
     fixed, dynamic = (next(cell for cell in cells if cell.row == row) for row in ("Fixed", "Dynamic"))
     assert estimate.seconds(fixed) is None
     estimate.learn(fixed, 1.0)
