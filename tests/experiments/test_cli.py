@@ -1,11 +1,16 @@
 import contextlib
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from envs.generators import SETTINGS, parse_generator
+from experiments import cli
 from experiments.cli import COMMANDS, main
 from experiments.commands.lists import LISTS
 from experiments.records.tensorboard import TAGS
@@ -75,6 +80,17 @@ def test_bad_input_gets_one_sentence_and_exit_status_2(arguments, sentence, caps
     assert "Traceback" not in printed.err
     assert printed.out == ""
     assert list(folder.iterdir()) == []
+
+
+def test_the_module_run_as_a_program_exits_with_the_status_of_the_command(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "lst"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])},
+    )
+    assert done.returncode == 2
+    assert "command 'lst' is unknown" in done.stderr
 
 
 def test_help_explains_every_option_with_the_task_as_default(capsys):
