@@ -104,8 +104,8 @@ def test_the_best_stopping_rule_does_not_beat_the_odometer_of_sampled_cohorts(ad
 
 
 def test_the_odometer_of_a_plan_never_falls() -> None:
-    ledger = Ledger(1.0, 1e-5, 0.02, 16, adaptive=False)
-    odometer, _ = charged(ledger, [ledger.uniform_noise_multiplier] * 16)
+    ledger = Ledger(1.0, 1e-5, 0.1, 8, adaptive=False)
+    odometer, _ = charged(ledger, [ledger.uniform_noise_multiplier] * 8)
     assert odometer == sorted(odometer)
     assert odometer[0] < 1 < odometer[-1] < 1.25
 
