@@ -59,7 +59,6 @@ class EnvSpec:
         instance_seeds(self.instances, self.instance_count)
         parse_generator(self.generator)
         require_name("context", self.context, CONTEXTS)
-        read_value("evaluate_every_round", self.evaluate_every_round, bool)
 
 
 _SPEC_KINDS = field_kinds(EnvSpec)

@@ -12,7 +12,7 @@ import tyro
 
 from envs.tasks import find_task
 from experiments.records.folder import make_run_folder, write_yaml
-from experiments.records.ledger_file import RunFacts, RunRecord, uncovered_releases
+from experiments.records.ledger_file import RunRecord, facts_of_federation
 from experiments.records.privacy import PrivacyReport, report_of
 from experiments.reports.audit import as_json, facts, notes, page
 from experiments.reports.audit_figure import score_figure
@@ -189,31 +189,7 @@ class AuditCommand:
 
 def privacy_of(task: str, federation: Federation) -> PrivacyReport:
     """Report the privacy of the first of an audit's runs, whose noise is the uniform or the method's own."""
-    config, recipe = federation.config, federation.recipe
-    facts_of_run = RunFacts(
-        task=task,
-        method=config.method,
-        controller="",
-        seed=federation.settings[0].seed,
-        guarantee=config.guarantee,
-        clients=config.clients,
-        cohort=config.cohort,
-        sampling=config.sampling,
-        sampling_rate=config.sampling_rate,
-        placement=config.placement,
-        rounds=config.rounds,
-        rounds_done=int(federation.rounds[0]),
-        exchanges=recipe.exchanges,
-        private=recipe.private,
-        diverged=False,
-        knobs=(),
-        signals={},
-        adaptive=False,
-        uncovered=uncovered_releases(config),
-        population=config.population,
-        noise_drawn_by=config.noise_model().drawn_by,
-    )
-    return report_of(RunRecord(facts_of_run, federation.charging.books[0]))
+    return report_of(RunRecord(facts_of_federation(federation, 0, task), federation.charging.books[0]))
 
 
 def print_audit(result: Audit, privacy: PrivacyReport, config: FederationConfig, clip: float) -> None:

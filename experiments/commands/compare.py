@@ -26,7 +26,6 @@ from experiments.contenders.play import Player, play
 from experiments.contenders.progress import rounds_bar
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
 from experiments.records.folder import make_run_folder, write_yaml
-from experiments.records.ledger_file import uncovered_releases
 from experiments.records.tensorboard import RoundWriter, hyperparameters
 from experiments.reports.comparison import table, write_report
 from experiments.reports.verdict import verdict
@@ -156,7 +155,7 @@ def compare(
         hindsight=grid,
         judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
         guarantee=config.guarantee,
-        uncovered=uncovered_releases(config),
+        uncovered=config.uncovered,
         population=config.population,
         drawn=drawn,
         adjacency=config.neighbours,

@@ -97,7 +97,7 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
     yield "sampling", sampling_text(facts)
     if facts.private:
         yield "noise", placement_text(facts)
-        yield "noise drawn", noise_text(facts)
+        yield "noise drawn", noise_text(record)
     report = report_of(record)
     yield from epsilon_lines(record, report, accountants)
     yield "adaptive", report.validity

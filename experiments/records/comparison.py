@@ -21,6 +21,7 @@ from experiments.records.fields import check_types, items, record_fields, short,
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, write_json
 from fl_core.data.populations import POPULATIONS, share_samples
+from fl_core.privacy.adjacency import amplified_rate, default_adjacency
 from fl_core.privacy.ledger import SIGNAL_CLASSES
 
 Pair = tuple[str, int]
@@ -281,10 +282,10 @@ class Comparison:
     @property
     def basis(self) -> str:
         """Unit, adjacency, observer and amplification of ε, in one line."""
-        fixed, seen = self.sampling == "fixed", self.placement == "local"
-        adjacency = self.adjacency or ("zero-out" if fixed or seen else "add-remove")
-        amplified = not fixed and not seen and adjacency != "replace-one"
-        return basis_text(adjacency, self.placement, self.sampling_rate if amplified else 1.0)
+        sampling = "poisson" if self.sampling == "full" else self.sampling  # at rate 1
+        adjacency = self.adjacency or default_adjacency(sampling, self.placement)
+        rate = amplified_rate(sampling, self.sampling_rate, self.placement, adjacency)
+        return basis_text(adjacency, self.placement, rate)
 
     def __post_init__(self) -> None:
         where = "The comparison"

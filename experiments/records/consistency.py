@@ -13,6 +13,7 @@ from experiments.records.run_state import RECORD as STATE
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import json_number, read_json
 from fl_core.base.sealed import read_sealed
+from fl_core.privacy.adjacency import amplified_rate
 from fl_core.run.charging import Books
 
 Facts = Mapping[str, Any]
@@ -48,9 +49,7 @@ def check_books(path: Path, facts: Facts, books: Books) -> None:
         f"The file '{path}' contradicts itself: guarantee is {facts['guarantee']}, but it holds "
         f"{'no' if books.claim is None else 'a'} claim.",
     )
-    secret = facts["sampling"] == "poisson" and facts["placement"] != "local"
-    amplified = secret and ledger.adjacency != "replace-one"
-    rate = facts["sampling_rate"] if amplified else 1.0
+    rate = amplified_rate(facts["sampling"], facts["sampling_rate"], facts["placement"], ledger.adjacency)
     for field, said, counted in (("rounds", total, ledger.rounds), ("sampling_rate", rate, ledger.sampling_rate)):
         require(
             said == counted,

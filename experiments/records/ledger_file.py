@@ -19,7 +19,7 @@ from fl_core.base.sealed import read_sealed, sealed
 from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
-from fl_core.run.config import FederationConfig
+from fl_core.run.federation import Federation
 
 FORMAT = 2
 FILE = "ledger.json"
@@ -96,12 +96,6 @@ class RunFacts:
         return not self.adaptive and not self.diverged
 
 
-def uncovered_releases(config: FederationConfig) -> tuple[str, ...]:
-    """List what a configuration's method discloses without noise, in words."""
-    cohort_varies = config.sampling == "poisson" and config.sampling_rate < 1
-    return config.recipe().uncovered(config.placement, cohort_varies)
-
-
 def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
     """Return True if one of these knobs sets the noise multiplier."""
     return any(knob in NOISE_KNOBS[guarantee] for knob in knobs)
@@ -126,17 +120,41 @@ def facts_of(
         show: which metrics of its rounds are written, one of `SHOWS`.
     """
     federation, config = core.federation, core.federation.config
-    shares = config.noise_model().drawn_by == "clients" and config.sampling == "poisson" and config.sampling_rate < 1
     classes = {feature.name: feature.signal_class for feature in core.features}
     signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
     knobs = tuple(knob.name for knob in core.knobs)
-    uncovered, raw = uncovered_releases(config), [name for name, kind in signals.items() if kind == "raw"]
+    facts = facts_of_federation(federation, row, core.task.name)
+    uncovered, raw = facts.uncovered, [name for name, kind in signals.items() if kind == "raw"]
     if raw:
         uncovered = (*uncovered, f"exact figures that the controller saw: {', '.join(raw)}")
-    return RunFacts(
-        task=core.task.name,
-        method=config.method,
+    shares = facts.clients_add_noise and config.cohort_varies
+    return replace(
+        facts,
         controller=controller,
+        diverged=core.diverged(row),
+        knobs=knobs,
+        signals=signals,
+        adaptive=sets_noise(knobs, config.guarantee) and not all(map(is_schedule_feature, signals)),
+        uncovered=uncovered,
+        tuning=tuning,
+        shown=Shown(show).uncovered(core.history[row]),
+        cohorts=tuple(one["participants"] for one in core.history[row]) if shares and show == "all" else (),
+    )
+
+
+def facts_of_federation(federation: Federation, row: int, task: str) -> RunFacts:
+    """Collect the facts of a run without a controller: its noise is the uniform or the method's own.
+
+    Args:
+        federation: the batch.
+        row: which of its runs.
+        task: name of the task.
+    """
+    config, recipe = federation.config, federation.recipe
+    return RunFacts(
+        task=task,
+        method=config.method,
+        controller="",
         seed=federation.settings[row].seed,
         guarantee=config.guarantee,
         clients=config.clients,
@@ -146,18 +164,15 @@ def facts_of(
         placement=config.placement,
         rounds=config.rounds,
         rounds_done=int(federation.rounds[row]),
-        exchanges=federation.recipe.exchanges,
-        private=federation.recipe.private,
-        diverged=core.diverged(row),
-        knobs=knobs,
-        signals=signals,
-        adaptive=sets_noise(knobs, config.guarantee) and not all(map(is_schedule_feature, signals)),
-        uncovered=uncovered,
+        exchanges=recipe.exchanges,
+        private=recipe.private,
+        diverged=False,
+        knobs=(),
+        signals={},
+        adaptive=False,
+        uncovered=config.uncovered,
         population=config.population,
-        tuning=tuning,
         noise_drawn_by=config.noise_model().drawn_by,
-        shown=Shown(show).uncovered(core.history[row]),
-        cohorts=tuple(one["participants"] for one in core.history[row]) if shares and show == "all" else (),
         noise=config.noise,
     )
 

@@ -12,7 +12,6 @@ from experiments.records.basis import basis_text
 from experiments.records.ledger_file import RunFacts, RunRecord, record_of, sets_noise
 from experiments.records.shown import not_covered
 from fl_core.base.files import spelled_out
-from fl_core.privacy.curves import gdp_epsilon
 from fl_core.privacy.ledger import NOTHING, Ledger
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.run.choices import NOISES
@@ -129,7 +128,7 @@ def report_of(record: RunRecord) -> PrivacyReport:
     updates = ledger.epsilon_of_noise() if published and facts.private else certified
     uploads = None
     if facts.clients_add_noise and facts.placement != "local" and charged and math.isfinite(updates):
-        uploads = _uploads_epsilon(record)
+        uploads = ledger.epsilon_of_uploads(_cohorts(record))
     small = None
     if charged and ledger.delta > SMALL_DELTA and math.isfinite(updates):
         small = ledger.epsilon_of_noise(delta=SMALL_DELTA)
@@ -146,7 +145,7 @@ def report_of(record: RunRecord) -> PrivacyReport:
         at_small_delta=small,
         uncovered=facts.uncovered,
         shown=facts.shown,
-        noise=noise_text(facts),
+        noise=noise_text(record),
         adaptive=facts.adaptive,
         exact=exact,
         validity=validity(record),
@@ -165,21 +164,15 @@ def _hidden(ledger: Ledger) -> str:
     return "zero-out" if ledger.adjacency == "add-remove" else ledger.adjacency
 
 
-def _uploads_epsilon(record: RunRecord) -> float:
-    """Compute the ε against an observer of single uploads, each with noise multiplier σ/√m in a cohort of m.
-
-    A cohort whose size is not on record may have been everybody.
-    """
-    facts, ledger = record.facts, record.ledger
+def _cohorts(record: RunRecord) -> list[float]:
+    """Return the cohort of every charge; one whose size is not on record may have been everybody."""
+    facts = record.facts
     varies = facts.sampling == "poisson" and facts.sampling_rate < 1
     largest = facts.clients if varies else max(1.0, facts.cohort)
-    squares = []
-    for charge in ledger.charges:
-        known = charge.round < len(facts.cohorts)
-        cohort = facts.cohorts[charge.round] if known else largest
-        mu = ledger.sensitivity / charge.noise_multiplier if charge.noise_multiplier else math.inf
-        squares.append(cohort * mu**2)
-    return gdp_epsilon(math.sqrt(math.fsum(squares)), ledger.delta)
+    return [
+        facts.cohorts[charge.round] if charge.round < len(facts.cohorts) else largest
+        for charge in record.ledger.charges
+    ]
 
 
 # --- Texts that every report shares -------------------------------------------------------------------------------
@@ -219,12 +212,12 @@ def placement_text(facts: RunFacts) -> str:
     return f"{facts.placement}: {PLACEMENTS[facts.placement]}"
 
 
-def noise_text(facts: RunFacts) -> str:
+def noise_text(record: RunRecord) -> str:
     """State the source of the noise and who could subtract it, in words; "" if there is none."""
+    facts = record.facts
     if not facts.private:
         return ""
     text = f"{facts.noise}: {NOISES[facts.noise]}"
-    amplified = facts.sampling == "poisson" and facts.sampling_rate < 1 and facts.placement != "local"
-    if facts.noise == "secret" and amplified:
+    if facts.noise == "secret" and record.ledger.sampling_rate < 1:
         text += "; cohorts follow from the seed, so amplification by sampling counts only against those without it"
     return text

@@ -95,9 +95,7 @@ class Audit:
     @property
     def uncovered(self) -> tuple[str, ...]:
         """Disclosures of the method that no noise covers; they need no attack."""
-        config = self.federation.config
-        varies = config.sampling == "poisson" and config.sampling_rate < 1
-        return self.federation.recipe.uncovered(config.placement, varies)
+        return self.federation.config.uncovered
 
     @property
     def leaks(self) -> bool:

@@ -65,8 +65,7 @@ def attack_sensitivity(config: FederationConfig, clip_norm: float, seed: int) ->
         seed: of the partition and the updates.
     """
     neighbours = Neighbours(without_noise(config), clip_norm, seed)
-    varies = config.sampling == "poisson" and config.sampling_rate < 1
-    divisor_is_public = config.recipe().aggregation.divide_by != "expected" and not varies
+    divisor_is_public = config.recipe().aggregation.divide_by != "expected" and not config.cohort_varies
     total = mean = uploads = 0.0
     pairs = 0
     for whole, less in neighbours.pairs(("own", "against"), silent=divisor_is_public):

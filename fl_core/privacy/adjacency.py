@@ -44,3 +44,21 @@ ADJACENCIES: dict[str, Adjacency] = {
     ),
 }
 """Every adjacency by name."""
+
+
+def default_adjacency(sampling: str, placement: str) -> str:
+    """Return the adjacency of an ε whose configuration names none.
+
+    A client more is a cohort's only change where cohorts are Poisson and nobody sees who takes part.
+    """
+    return "add-remove" if sampling == "poisson" and placement != "local" else "zero-out"
+
+
+def amplified_rate(sampling: str, sampling_rate: float, placement: str, adjacency: str) -> float:
+    """Return the Poisson rate q that privacy amplification by subsampling is counted for; 1 for none.
+
+    Only secret Poisson cohorts amplify: not fixed ones, not under `local` placement, where the server sees who takes
+    part, and not under replace-one adjacency.
+    """
+    secret = sampling == "poisson" and placement != "local" and adjacency != "replace-one"
+    return sampling_rate if secret else 1.0

@@ -28,6 +28,7 @@ from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
 from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import (
+    gdp_epsilon,
     is_number,
     require_delta,
     require_epsilon,
@@ -90,8 +91,8 @@ class Ledger:
         >>> sigma = ledger.uniform_noise_multiplier
         >>> for index in range(2):
         ...     charge = ledger.charge(index, [Release("update", sigma)])
-        >>> round(sigma, 3), round(ledger.epsilon_spent(), 3)
-        (0.849, 8.0)
+        >>> round(sigma, 3), round(ledger.epsilon_spent(), 3), ledger.certified
+        (0.849, 8.0, 8.0)
         >>> ledger.charge(2, [Release("update", sigma)])
         Traceback (most recent call last):
         fl_core.privacy.ledger.BudgetExhausted: ...
@@ -110,13 +111,6 @@ class Ledger:
     Raises:
         InputError: a value out of range, or an ε too small for the filter.
 
-    Example:
-        Examples:
-            >>> ledger = Ledger(epsilon=4.0, delta=1e-5, sampling_rate=1.0, rounds=100)
-            >>> sigma = ledger.uniform_noise_multiplier
-            >>> charge = ledger.charge(0, [Release("update", sigma)])
-            >>> round(sigma, 2), ledger.certified, round(ledger.remaining_share, 4)
-            (10.81, 4.0, 0.99)
     """
 
     def __init__(
@@ -280,16 +274,29 @@ class Ledger:
         """
         return accounting.epsilon(self.segments(), self.delta, accountant)
 
-    def epsilon_of_noise(self, factor: float = 1.0, delta: float | None = None) -> float:
+    def epsilon_of_noise(self, delta: float | None = None) -> float:
         """Compute the ε that the charges certify for noise fixed in advance: exact at q = 1, by Rényi DP below.
 
         Args:
-            factor: on every noise multiplier; 1/√m against an observer of the single uploads of m clients.
             delta: δ; None takes the ledger's.
         """
-        segments = [(sigma * factor, rate, steps) for sigma, rate, steps in self.segments()]
         accountant = "gdp" if self.sampling_rate == 1 else "rdp"
-        return accounting.epsilon(segments, self.delta if delta is None else delta, accountant)
+        return accounting.epsilon(self.segments(), self.delta if delta is None else delta, accountant)
+
+    def epsilon_of_uploads(self, cohorts: Sequence[float]) -> float:
+        """Compute the ε of a client's uploads, if it takes part in every round, against an observer of each of them.
+
+        An upload carries the share σ/√m of the noise of its cohort of m. The observer sees who takes part, so that
+        nothing is amplified by sampling.
+
+        Args:
+            cohorts: m of every charge, in order.
+        """
+        squares = [
+            size * (self.sensitivity / charge.noise_multiplier) ** 2 if charge.noise_multiplier else math.inf
+            for charge, size in zip(self._charges, cohorts, strict=True)
+        ]
+        return gdp_epsilon(math.sqrt(math.fsum(squares)), self.delta)
 
     def epsilon_of_noise_after_rounds(self) -> list[float]:
         """Compute `epsilon_of_noise` after each charge, to within 1e-10."""

@@ -117,15 +117,6 @@ class NoiseModel:
         """True if clients send noise also where they have chosen, by their data, to send nothing."""
         return self.by_clients and not self.hidden_support
 
-    def upload_factor(self, participants: float) -> float | None:
-        """Compute the factor on σ against an observer of single uploads of a cohort of this size; None without noise.
-
-        That observer sees who takes part as well: its ε has no amplification by sampling.
-        """
-        if not self.by_clients:
-            return None
-        return 1.0 if self.in_full else 1 / math.sqrt(max(1.0, participants))
-
     # ---------------------------------------------------------------- how much there is
 
     def of_sum(self, who: Contributors) -> Amount:

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from fl_core.privacy.noise_model import LEAST_RATIO
-from fl_core.recipes.parts import KnobRange
+from fl_core.recipes.parts import KnobRange, Part
 
 Tensors = Mapping[str, Tensor]
 RISK_SHARE = 0.05
@@ -43,7 +43,7 @@ class BudgetView:
 
 
 @dataclass(frozen=True)
-class ClientBudget:
+class ClientBudget(Part):
     """Gives all clients the whole of the round's budget; the base class of all kinds.
 
     Attributes:
@@ -57,21 +57,6 @@ class ClientBudget:
     measures_risk: ClassVar[bool] = False
 
     client_budget_strength: float = 1.0
-
-    @property
-    def knobs(self) -> tuple[KnobRange, ...]:
-        """Knobs that a controller may set."""
-        return ()
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """Releases about the clients, noised and charged to the ledger, beside their updates."""
-        return ()
-
-    @property
-    def uncovered(self) -> tuple[str, ...]:
-        """Disclosures about the clients that no noise covers, as phrases."""
-        return ()
 
     @property
     def charged_share(self) -> float:

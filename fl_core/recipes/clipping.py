@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from fl_core.models.model import Model
-from fl_core.recipes.parts import KnobRange, clamp_size
+from fl_core.recipes.parts import KnobRange, Part, clamp_size
 
 Tensors = Mapping[str, Tensor]
 Place = tuple[Tensor, Tensor]
@@ -24,7 +24,7 @@ TRENDS = {"noised": "the noised aggregate's layer norms", "exact": "each client'
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Part):
     """Clips each update as one vector to norm C; the base class of all kinds of clipping.
 
     Attributes:
@@ -38,16 +38,6 @@ class Clip:
     summary: ClassVar[str] = "the update as one vector, to norm C"
     private: ClassVar[bool] = True
     by_layer: ClassVar[bool] = False
-
-    @property
-    def knobs(self) -> tuple[KnobRange, ...]:
-        """Knobs beside those that every private mechanism has."""
-        return ()
-
-    @property
-    def uncovered(self) -> tuple[str, ...]:
-        """Disclosures about the clients that no noise covers, as phrases."""
-        return ()
 
     def blocks(self, model: Model) -> tuple[slice, ...]:
         """Cut the update into the stretches that are clipped by themselves."""

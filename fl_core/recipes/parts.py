@@ -34,7 +34,7 @@ def clamp_size(count: int, cohort: float) -> float:
 
 
 class Part:
-    """One of the five parts of a method.
+    """One of the five parts of a method, or a part of its mechanism: its knobs, and what it releases and discloses.
 
     Attributes:
         kind: the name under which its catalogue lists it.

@@ -269,15 +269,5 @@ class Charging:
             "budget_left": np.array([budget.remaining_share for budget in budgets]),
         }
         if any(one.claim is not None for one in self.books):
-            figures["epsilon_of_updates"] = np.array([self.certified(row) for row in range(runs)])
+            figures["epsilon_of_updates"] = np.array([one.epsilon_of_noise() for one in self.ledgers])
         return figures
-
-    def certified(self, row: int, uploads: float = 1.0, delta: float | None = None) -> float:
-        """Compute the ε that a run's charges certify for noise fixed in advance, by exact or Rényi accounting.
-
-        Args:
-            row: index of the run.
-            uploads: factor on every noise multiplier; 1/√m against an observer of the single uploads of m clients.
-            delta: δ; None takes the run's.
-        """
-        return self.ledgers[row].epsilon_of_noise(uploads, delta)

@@ -15,7 +15,7 @@ from fl_core.base.values import read_list, read_value
 from fl_core.data.datasets import dataset_entry
 from fl_core.data.partition import parse_partition
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
-from fl_core.privacy.adjacency import ADJACENCIES
+from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
 from fl_core.privacy.curves import is_number
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
@@ -155,11 +155,10 @@ class FederationConfig:
         """Raise `InputError` for a sound run of a method whose edits make it release something without noise."""
         recipe = self.recipe()
         if self.guarantee == "sound" and recipe.private:
-            uncovered = recipe.uncovered(self.placement, self.sampling == "poisson" and self.sampling_rate < 1)
             require(
-                not uncovered,
-                f"guarantee is 'sound', but the method as edited would give away {'; '.join(uncovered)}; take the edit "
-                "back or set guarantee to as-published.",
+                not self.uncovered,
+                f"guarantee is 'sound', but the method as edited would give away {'; '.join(self.uncovered)}; take the "
+                "edit back or set guarantee to as-published.",
             )
 
     def recipe(self) -> Recipe:
@@ -243,9 +242,7 @@ class FederationConfig:
     @property
     def neighbours(self) -> str:
         """The adjacency of ε, one of `ADJACENCIES`."""
-        if self.adjacency != "auto":
-            return self.adjacency
-        return "add-remove" if self.sampling == "poisson" and self.placement != "local" else "zero-out"
+        return default_adjacency(self.sampling, self.placement) if self.adjacency == "auto" else self.adjacency
 
     @property
     def can_plan_noise(self) -> bool:
@@ -289,13 +286,18 @@ class FederationConfig:
 
     @property
     def accounting_rate(self) -> float:
-        """Poisson rate q that the ledger counts privacy amplification by subsampling for; 1 for none.
+        """Poisson rate q that the ledger counts privacy amplification by subsampling for; 1 for none."""
+        return amplified_rate(self.sampling, self.sampling_rate, self.placement, self.neighbours)
 
-        Only secret Poisson cohorts amplify: not fixed ones, not under `local` placement, where the server sees who
-        takes part, and not under replace-one adjacency.
-        """
-        secret = self.sampling == "poisson" and self.placement != "local" and self.neighbours != "replace-one"
-        return self.sampling_rate if secret else 1.0
+    @property
+    def cohort_varies(self) -> bool:
+        """True if the number of participants is random, and so private."""
+        return self.sampling == "poisson" and self.sampling_rate < 1
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """Disclosures of the method that no noise covers, as phrases."""
+        return self.recipe().uncovered(self.placement, self.cohort_varies)
 
 
 @lru_cache(maxsize=1024)

@@ -219,7 +219,7 @@ class Simulation:
             context=context,
             learning_rate=self._tensor(rates)[run],
             optimizer=config.local_optimizer(),
-            rows_vary=config.sampling == "poisson" and config.sampling_rate < 1,
+            rows_vary=config.cohort_varies,
             view=self.recipe.view,
         )
 

@@ -225,9 +225,10 @@ def test_the_ledger_adds_up_the_noise_that_was_there():
         precision += (factor_of(federation) * figures["noise_multiplier"][0]) ** -2 + bit**-2
     assert figures["epsilon_of_updates"][0] == pytest.approx(epsilon_of(precision), rel=1e-5)
     assert figures["epsilon_of_updates"] > 2 * figures["epsilon_spent"]
-    single = federation.charging.certified(0, uploads=1 / math.sqrt(5))
+    ledger = federation.ledgers[0]
+    single = ledger.epsilon_of_uploads([5] * len(ledger.charges))
     assert single == pytest.approx(epsilon_of(5 * precision), rel=1e-5)
-    assert federation.charging.certified(0, delta=1e-3) == pytest.approx(epsilon_of(precision, 1e-3), rel=1e-5)
+    assert ledger.epsilon_of_noise(delta=1e-3) == pytest.approx(epsilon_of(precision, 1e-3), rel=1e-5)
 
 
 def test_with_sampling_the_certified_epsilon_is_rényi_accounting_of_the_real_noise(monkeypatch):
