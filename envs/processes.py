@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
-from envs.sb3 import DPilotVecEnv
+from envs.sb3 import DPilotVecEnv, named_rows
 from fl_core.base.errors import require, require_count
 from fl_core.base.processes import process_context
 
@@ -34,8 +34,8 @@ def row_blocks(rows: int, processes: int) -> list[slice]:
 class DPilotProcessVecEnv(VecEnv):
     """A batch of federated runs spread over processes. Other arguments are those of `DPilotVecEnv`.
 
-    Row by row it equals a `DPilotVecEnv` of the same settings. Attributes are those of the first process. They start
-    afresh and import the main script: keep what it does below `if __name__ == "__main__":`.
+    Row by row it equals a `DPilotVecEnv` of the same settings. The processes start afresh and import the main script:
+    keep what it does below `if __name__ == "__main__":`.
     """
 
     def __init__(self, num_envs: int = 2, processes: int | None = None, **settings: Any):
@@ -150,25 +150,39 @@ class DPilotProcessVecEnv(VecEnv):
 
     @override
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        self._send(0, "attribute", attr_name)
-        (value,) = self._receive([0])
-        return [value for _ in self._get_indices(indices)]
+        return self._at_rows("get_attr", indices, attr_name)
 
     @override
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        self._each("__setattr__", [(attr_name, value) for _ in self._places])
+        self._at_rows("set_attr", indices, attr_name, value)
 
     @override
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        self._send(0, method_name, *method_args, **method_kwargs)
-        (result,) = self._receive([0])
-        return [result for _ in self._get_indices(indices)]
+        return self._at_rows("env_method", indices, method_name, *method_args, **method_kwargs)
+
+    def _at_rows(self, name: str, indices: VecEnvIndices, *arguments: Any, **named: Any) -> list[Any]:
+        """Call a method with indices in the processes of the rows that they name; returns its results in their order.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        rows = named_rows(indices, self.num_envs)
+        by_place = [[row for row in rows if block.start <= row < block.stop] for block in self.blocks]
+        asked = [place for place, own in enumerate(by_place) if own]
+        for place in asked:
+            own = [row - self.blocks[place].start for row in by_place[place]]
+            self._send(place, name, *arguments, indices=own, **named)
+        found: dict[int, list[Any]] = {row: [] for row in rows}
+        for place, results in zip(asked, self._receive(asked), strict=True):
+            for row, result in zip(by_place[place], results or by_place[place], strict=True):
+                found[row].append(result)
+        return [found[row].pop(0) for row in rows]
 
     @override
     def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:
-        return [False for _ in self._get_indices(indices)]
+        return [False for _ in named_rows(indices, self.num_envs)]
 
     @override
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
@@ -184,9 +198,6 @@ class _Block(DPilotVecEnv):
 
     def step_with(self, actions: NDArray[Any]) -> tuple[Any, ...]:
         return (*self.step(actions), self.reset_infos)
-
-    def attribute(self, name: str) -> Any:
-        return self.get_attr(name)[0]
 
 
 def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:

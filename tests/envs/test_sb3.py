@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from envs import DPilotVecEnv
+from envs import DPilotProcessVecEnv, DPilotVecEnv
 from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, assert_same_info, make_env, random_actions
 
@@ -104,14 +104,35 @@ def test_seeds_and_options_hold_for_one_reset() -> None:
     assert [one.epsilon for one in env.core.federation.settings] == [None, None]
 
 
-def test_attributes_and_methods_reach_the_core() -> None:
-    env = DPilotVecEnv(2, **SETTINGS)
-    assert [knobs[0].name for knobs in env.get_attr("knobs")] == ["clip_norm"] * 2
-    assert env.get_attr("render_mode", indices=0) == [None]
-    env.env_method("set_instances", [5, 6])
+@pytest.mark.parametrize("face", ["rows", "processes"])
+def test_attributes_and_methods_reach_the_rows_that_are_named(face: str) -> None:
+    """As in stable-baselines3's `DummyVecEnv`: every environment gets the same call, or those of the indices."""
+    env = DPilotVecEnv(3, **SETTINGS) if face == "rows" else DPilotProcessVecEnv(3, processes=2, **SETTINGS)
+    env.env_method("set_instances", [41])
+    env.env_method("set_instances", [7], indices=[2, np.int64(0)])
     env.reset()
-    assert [info["seed"] for info in env.reset_infos] == [5, 6]
-    assert env.env_is_wrapped(VecMonitor) == [False, False]  # type: ignore[arg-type]
-    picture = env.get_images()[0]
-    assert picture is not None
-    assert picture.dtype == np.uint8
+    assert [info["seed"] for info in env.reset_infos] == [7, 41, 7]
+    assert env.get_attr("instance") == [7, 41, 7]
+    assert env.get_attr("instance", indices=[-2, 0, 1, 0]) == [41, 7, 41, 7]
+    env.set_attr("mark", "last", indices=2)
+    env.set_attr("mark", "first", indices=[0])
+    assert env.get_attr("mark", indices=[2, 0]) == ["last", "first"]
+    assert not env.has_attr("mark")  # the row between them has none
+    env.set_attr("render_mode", "ansi", indices=1)
+    assert [text and text[:9] for text in env.env_method("render")] == [None, "round 0/3", None]
+    assert env.get_attr("action_space") == [env.action_space] * 3
+    assert env.env_is_wrapped(VecMonitor, indices=[0, 2]) == [False, False]  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="2 seeds for 1 environment"):
+        env.env_method("set_instances", [5, 6])
+    with pytest.raises(IndexError):
+        env.get_attr("instance", indices=3)
+    env.close()
+
+
+def test_pictures_are_drawn_row_by_row() -> None:
+    env = DPilotVecEnv(2, **SETTINGS)
+    env.reset()
+    pictures = env.get_images()
+    assert len(pictures) == 2
+    assert pictures[0] is not None
+    assert pictures[0].dtype == np.uint8
