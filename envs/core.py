@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from envs.relative_clip import ClipReference
 from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require
 from fl_core.base.files import json_number, spelled_out
 from fl_core.privacy.telemetry import parse_telemetry
 from fl_core.run.config import RunSettings
@@ -46,6 +46,7 @@ class EnvCore:
         fleet: the runs, in a federation for each shape of instance.
         knobs: knob of each action coordinate.
         features: feature of each observation entry.
+        pool: instances of the spec's set, by seed.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
         history: per run, the figures of every round of the present episode.
     """
@@ -59,7 +60,7 @@ class EnvCore:
         spec = setting.spec
         self.setting, self.spec = setting, spec
         self.task = setting.task_as_run
-        self._seeds = instance_seeds(spec.instances, spec.instance_count)
+        self.pool = instance_seeds(spec.instances, spec.instance_count)
         self._reward = find_reward(spec.reward)
         self.generator = parse_generator(spec.generator)
         self.fleet = Fleet(self.task.federation, runs, self.generator.shapes)
@@ -118,10 +119,6 @@ class EnvCore:
     def action_space(self) -> spaces.Box:
         """Space of one run's action."""
         return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
-
-    def draw_instance(self, random: np.random.Generator) -> RunSettings:
-        """Draw an instance of the spec's set; a reset draws nothing else from `random`."""
-        return RunSettings(seed=self._seeds[int(random.integers(len(self._seeds)))])
 
     # ---------------------------------------------------------------- episodes
 
@@ -345,18 +342,3 @@ def make_core(runs: int = 1, setting: Setting | None = None, **settings: Any) ->
         InputError: a name is unknown or a value is not allowed.
     """
     return EnvCore(Setting.of(**settings) if setting is None else setting.replace(**settings), runs)
-
-
-def run_settings(seed: int, options: Mapping[str, Any] | None) -> RunSettings:
-    """Make the settings of the instance with a seed; reset options set its other fields.
-
-    Raises:
-        InputError: another option is given.
-    """
-    allowed = [field.name for field in fields(RunSettings) if field.name != "seed"]
-    for name in options or {}:
-        require_name("reset option", name, allowed)
-    try:
-        return RunSettings(seed=seed, **dict(options or {}))
-    except TypeError as error:
-        raise InputError(f"The reset options {dict(options or {})} do not fit: {error}.") from error

@@ -12,10 +12,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
-from envs.core import EnvCore, make_core, run_settings
+from envs.core import EnvCore, make_core
 from envs.knobs import Knob
 from envs.listing import Listing
 from envs.render import render_frame, render_text
+from envs.resets import choose_instance, read_seeds
 from envs.signals import Feature
 from fl_core.base.errors import require, require_count
 
@@ -89,7 +90,8 @@ class DPilotVecEnv(VecEnv):
 
     For `rollout/ep_rew_mean` and its like wrap it in stable-baselines3's `VecMonitor`, as any `VecEnv`.
 
-    `set_instances` fixes the instance that each row plays; without it they are drawn from the spec's set.
+    `set_instances` fixes the instance that each row plays; without it a seed chooses within the spec's set, or they are
+    drawn from it.
     """
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None, **settings: Any):
@@ -121,22 +123,21 @@ class DPilotVecEnv(VecEnv):
 
     @override
     def reset(self) -> NDArray[np.float32]:
-        for row, seed in enumerate(self._seeds):
+        seeds = read_seeds(self._seeds, self.num_envs)
+        for row, seed in enumerate(seeds):
             if seed is not None:
                 self._randoms[row] = np.random.default_rng(seed)
-        self._start(list(range(self.num_envs)), self._seeds, self._options)
+        self._start(list(range(self.num_envs)), seeds, self._options)
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = [self.core.info(row) for row in range(self.num_envs)]
         return self.core.observe()
 
     def _start(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> None:
-        settings = []
-        for row, seed, chosen in zip(rows, seeds, options, strict=True):
-            if seed is None:
-                fixed = self.rows[row].instance
-                seed = self.core.draw_instance(self._randoms[row]).seed if fixed is None else fixed
-            settings.append(run_settings(seed, chosen))
+        settings = [
+            choose_instance(self.core.pool, self._randoms[row], seed, chosen, self.rows[row].instance)
+            for row, seed, chosen in zip(rows, seeds, options, strict=True)
+        ]
         self.core.reset(rows, settings)
 
     @override

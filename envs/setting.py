@@ -37,8 +37,8 @@ class EnvSpec:
     decision_rounds: int = 1
     """Communication rounds per decision."""
     instances: str = "train"
-    """Set of instances that a reset without a seed draws from: train, validation or test. Unless `population` is given,
-    the clients are proxies in the first two, and targets in the last."""
+    """Set of instances that a reset plays, chosen by its seed or drawn: train, validation or test. Unless `population`
+    is given, the clients are proxies in the first two, and targets in the last."""
     instance_count: int = 256
     """Size of that set."""
     generator: str = ""

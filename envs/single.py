@@ -10,10 +10,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from envs.core import make_core, run_settings
+from envs.core import make_core
 from envs.knobs import Knob
 from envs.listing import Listing
 from envs.render import render_frame, render_text
+from envs.resets import choose_instance, read_seed
 from envs.signals import Feature
 
 
@@ -65,12 +66,17 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         """Start an episode.
 
         Args:
-            seed: the instance; without one, an instance is drawn from the spec's set.
-            options: `epsilon`, `partition`, `learning_rate` or `update_scale` of this episode.
+            seed: chooses within the spec's set of instances, and what later resets draw from it; without one, an
+                instance is drawn.
+            options: `instance`, which names one (an `int`, of any set), and `epsilon`, `partition`, `learning_rate` or
+                `update_scale` of this episode.
+
+        Raises:
+            InputError: the seed or an option is not allowed; nothing has changed then.
         """
+        seed = None if seed is None else read_seed("seed", seed)
         super().reset(seed=seed)
-        instance = self.core.draw_instance(self.np_random).seed if seed is None else seed
-        self.core.reset([0], [run_settings(instance, options)])
+        self.core.reset([0], [choose_instance(self.core.pool, self.np_random, seed, options)])
         return self.core.observe()[0], self.core.info(0)
 
     @override

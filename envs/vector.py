@@ -11,8 +11,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from envs.core import make_core, run_settings
+from envs.core import make_core
 from envs.render import render_frame, render_text
+from envs.resets import Seeds, choose_instance, options_of_row, read_seeds
 from fl_core.base.errors import InputError, require_count
 
 Float32Array = NDArray[np.float32]
@@ -65,15 +66,17 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
 
     @override
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: Seeds = None, options: dict[str, Any] | None = None
     ) -> tuple[Float32Array, dict[str, Any]]:
         """Start an episode in every row; an integer seed gives row i the seed `seed + i`.
 
+        Seeds and options mean what they mean for `DPilotEnv`; `options["instance"]` names one instance, or one per row.
         With `options["reset_mask"]` (bool `[num_envs]`), only those rows are reset.
+
+        Raises:
+            InputError: a seed or an option is not allowed; no run has changed then.
         """
-        if isinstance(seed, int):
-            seed = [seed + row for row in range(self.num_envs)]
-        seeds: Sequence[int | None] = [None] * self.num_envs if seed is None else seed
+        seeds = read_seeds(seed, self.num_envs)
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
         rows = [int(row) for row in np.flatnonzero(mask)]
@@ -84,10 +87,10 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         return self.core.observe(), self._infos(rows)
 
     def _start(self, rows: list[int], seeds: Sequence[int | None], options: dict[str, Any]) -> None:
-        settings = []
-        for row, seed in zip(rows, seeds, strict=True):
-            drawn = self.core.draw_instance(self._randoms[row]).seed if seed is None else seed
-            settings.append(run_settings(drawn, options))
+        settings = [
+            choose_instance(self.core.pool, self._randoms[row], seed, options_of_row(options, row, self.num_envs))
+            for row, seed in zip(rows, seeds, strict=True)
+        ]
         self.core.reset(rows, settings)
 
     @override

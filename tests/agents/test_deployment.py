@@ -28,7 +28,7 @@ def test_a_saved_controller_acts_from_observations_alone(saved: Path, monkeypatc
 
     def actions_of(env: DPilotEnv) -> list[float]:
         controller.check(env)
-        observation, _ = env.reset(seed=3_000_000)
+        observation, _ = env.reset(options={"instance": 3_000_000})
         actions, ended = [], False
         while not ended:
             action, _ = controller.predict(observation, deterministic=True)

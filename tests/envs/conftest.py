@@ -26,9 +26,9 @@ def make_env(**settings: Any) -> DPilotEnv:
     return DPilotEnv(**(TINY | settings))
 
 
-def play(env: gym.Env[Any, Any], actions: Any, seed: int = 3, **options: Any) -> list[tuple[Any, ...]]:
+def play(env: gym.Env[Any, Any], actions: Any, instance: int = 3, **options: Any) -> list[tuple[Any, ...]]:
     """A whole episode: (observation, reward, terminated, info) of the reset and of every step."""
-    observation, info = env.reset(seed=seed, options=options or None)
+    observation, info = env.reset(seed=0, options={"instance": instance, **options})
     steps: list[tuple[Any, ...]] = [(observation, 0.0, False, info)]
     for action in actions:
         observation, reward, terminated, truncated, info = env.step(np.asarray(action, dtype=np.float32))

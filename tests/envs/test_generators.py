@@ -90,7 +90,7 @@ def test_what_is_given_is_not_drawn() -> None:
 
 
 def final_info(env: DPilotEnv, seed: int, actions: np.ndarray) -> dict[str, Any]:
-    env.reset(seed=seed)
+    env.reset(options={"instance": seed})
     info: dict[str, Any] = {}
     for action in actions:
         *_, info = env.step(action)
@@ -104,7 +104,7 @@ def test_an_instance_is_the_run_with_the_settings_that_are_drawn_for_its_seed() 
         own = generator.draw(seed)
         shape = {name: own[name] for name in SHAPES if name in own}
         plain = DPilotEnv(**(SMALL | shape))
-        plain.reset(seed=seed, options={name: value for name, value in own.items() if name in RUN_SETTINGS})
+        plain.reset(options={name: value for name, value in {**own, "instance": seed}.items() if name not in SHAPES})
         info: dict[str, Any] = {}
         for action in actions:
             *_, info = plain.step(action)
@@ -125,7 +125,7 @@ def test_rows_of_different_shapes_equal_single_runs() -> None:
     assert done.all()
     single = DPilotEnv(generator=EVERYTHING, context="visible", **SMALL)
     for row in range(4):
-        observation, _ = single.reset(seed=row)
+        observation, _ = single.reset(options={"instance": row})
         np.testing.assert_allclose(observation, seen[0][row], atol=1e-6)
         for step in range(len(actions)):
             observation, _, _, _, info = single.step(actions[step, row])
@@ -260,11 +260,11 @@ def test_the_vector_face_plays_generated_instances() -> None:
     vector = gym.make_vec(
         "DPilot/Clip-v0", num_envs=3, vectorization_mode="vector_entry_point", generator=EVERYTHING, **SMALL
     )
-    observations, infos = vector.reset(seed=[3, 4, 5])
+    observations, infos = vector.reset(options={"instance": [3, 4, 5]})
     assert infos["seed"].tolist() == [3, 4, 5]
     single = DPilotEnv(generator=EVERYTHING, **SMALL)
     for row, seed in enumerate((3, 4, 5)):
-        np.testing.assert_array_equal(single.reset(seed=seed)[0], observations[row])
+        np.testing.assert_array_equal(single.reset(options={"instance": seed})[0], observations[row])
     for _ in range(SMALL["rounds"] + 2):
         observations, *_ = vector.step(np.zeros((3, 1), dtype=np.float32))
         assert vector.observation_space.contains(observations)

@@ -91,7 +91,7 @@ def test_evaluation_on_request_puts_accuracy_into_every_round() -> None:
 
 def test_history_starts_anew_with_the_episode(env: DPilotEnv) -> None:
     play(env, np.zeros((5, 1)))
-    env.reset(seed=9)
+    env.reset(options={"instance": 9})
     assert env.core.history == [[]]
     assert env.core.info(0) == {"round": 0, "seed": 9}
 

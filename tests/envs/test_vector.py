@@ -126,8 +126,8 @@ def test_seeds_make_episodes_repeat() -> None:
         return seen + [env.step(chosen)[0] for chosen in actions]  # past the first automatic reset
 
     np.testing.assert_array_equal(play(), play())
-    assert env.reset(seed=11)[1]["seed"].tolist() == [11, 12]
-    assert env.reset(seed=[30, None])[1]["seed"].tolist()[0] == 30
+    assert env.reset(seed=11)[1]["seed"].tolist() == [1_000_011, 1_000_012]
+    assert env.reset(seed=[30, None])[1]["seed"].tolist()[0] == 1_000_030
 
 
 def test_automatic_resets_draw_from_the_chosen_set() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from envs import make_core
+from envs.resets import choose_instance
 from fl_core.base.errors import InputError
 from fl_core.privacy.telemetry import TELEMETRY, Witness, parse_telemetry
 from fl_core.recipes.clipping import layer_norms
@@ -188,7 +189,7 @@ def test_accounted_signals_are_what_is_paid_for():
     shown = [feature.name for feature in core.features if feature.signal_class == "accounted"]
     layers = [f"layer_norm_noised.{span.name}" for span in core.federation.model.layers]
     assert shown == ["accuracy_noised", *layers]
-    core.reset([0], [core.draw_instance(np.random.default_rng(0))])
+    core.reset([0], [choose_instance(core.pool, np.random.default_rng(0))])
     core.step(np.zeros((1, 1)))
     figures = core.history[0][-1]
     columns = {feature.name: value for feature, value in zip(core.features, core.observe()[0], strict=True)}

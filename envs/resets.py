@@ -1,0 +1,92 @@
+"""Choice of the instance that a reset plays: named, by a seed within the spec's set, or drawn from that set."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.run.config import RunSettings
+
+INSTANCE = "instance"
+"""Reset option that names an instance, of any set or none."""
+Seeds = int | Sequence[int | None] | None
+
+
+def read_seed(field: str, value: Any) -> int:
+    """Convert a seed, or the name of an instance, to Python's int.
+
+    Raises:
+        InputError: it is not a whole number of at least 0.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0
+    require(whole, f"{field} is {value!r}, but it must be a whole number of at least 0.")
+    return int(value)
+
+
+def read_seeds(seed: Any, rows: int) -> list[int | None]:
+    """Read the seeds of a batch: a seed s gives row i the seed s + i, a sequence has one, or None, for each row.
+
+    Raises:
+        InputError: one is not a whole number of at least 0, or there is not one per row.
+    """
+    if seed is None:
+        return [None] * rows
+    if not isinstance(seed, (list, tuple, np.ndarray)):
+        first = read_seed("seed", seed)
+        return [first + row for row in range(rows)]
+    require(len(seed) == rows, f"There are {len(seed)} seeds for {rows} environments.")
+    return [None if one is None else read_seed("seed", one) for one in seed]
+
+
+def options_of_row(options: Mapping[str, Any], row: int, rows: int) -> dict[str, Any]:
+    """Return a row's reset options of those of a batch, which may name an instance for each row.
+
+    Raises:
+        InputError: there is not one instance per row.
+    """
+    named = options.get(INSTANCE)
+    if not isinstance(named, (list, tuple, np.ndarray)):
+        return dict(options)
+    require(len(named) == rows, f"{INSTANCE} names {len(named)} instances for {rows} environments.")
+    return {**options, INSTANCE: named[row]}
+
+
+def choose_instance(
+    pool: Sequence[int],
+    random: np.random.Generator,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    assigned: int | None = None,
+) -> RunSettings:
+    """Choose the run of a reset; only where nothing else chooses it, its instance is drawn, and nothing else is.
+
+    Args:
+        pool: instances of the spec's set, by seed; the set is not left unless an instance is named.
+        random: of the environment, seeded already.
+        seed: chooses the instance at place `seed` of the set, counted on from its beginning beyond its end.
+        options: `instance`, and settings of the run.
+        assigned: instance that the environment plays in every episode.
+
+    Raises:
+        InputError: another option is given, or a value is not allowed.
+    """
+    own = dict(options or {})
+    for name in own:
+        require_name("reset option", name, (INSTANCE, *_SETTINGS))
+    named = own.pop(INSTANCE, assigned)
+    if named is not None:
+        instance = read_seed(INSTANCE, named)
+    else:
+        instance = pool[int(random.integers(len(pool))) if seed is None else seed % len(pool)]
+    try:
+        return RunSettings(seed=instance, **own)
+    except TypeError as error:
+        raise InputError(f"The reset options {own} do not fit: {error}.") from error
+
+
+_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name != "seed")
