@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.signals import CONTEXT_PREFIX, Feature
+from envs.signals import CONTEXT_PREFIX, Feature, share_scale
 from fl_core.base.errors import require_name
 from fl_core.data.partition import concentration
 from fl_core.run.federation import Federation
@@ -43,27 +43,45 @@ def _concentration(federation: Federation, row: int) -> float:
     return concentration(federation.config.partition if own is None else own, federation.model.classes)
 
 
+def _clients(federation: Federation, row: int) -> float:
+    return federation.config.clients
+
+
+def _parameters(federation: Federation, row: int) -> float:
+    return federation.model.size
+
+
+def _update_scale(federation: Federation, row: int) -> float:
+    return float(federation.update_scales[row])
+
+
+def _rate_scale(rate: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(rate) + 1)
+
+
+def _clients_scale(clients: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(clients) - 2)
+
+
+def _parameters_scale(parameters: FloatArray) -> FloatArray:
+    return np.asarray((np.log10(parameters) - 4) / 2)
+
+
 CONTEXT: dict[str, ContextFeature] = {
     f"{CONTEXT_PREFIX}{name}": feature
     for name, feature in {
-        "learning_rate": ContextFeature(
-            _learning_rate, lambda x: np.log10(x) + 1, "log10(x) + 1", "local learning rate"
-        ),
+        "learning_rate": ContextFeature(_learning_rate, _rate_scale, "log10(x) + 1", "local learning rate"),
         "heterogeneity": ContextFeature(
-            _concentration, lambda x: 2 * x - 1, "2x - 1", "how few classes a client holds, 0 for all and 1 for one"
+            _concentration, share_scale, "2x - 1", "how few classes a client holds, 0 for all and 1 for one"
         ),
-        "clients": ContextFeature(
-            lambda federation, _: federation.config.clients, lambda x: np.log10(x) - 2, "log10(x) - 2", "clients N"
-        ),
+        "clients": ContextFeature(_clients, _clients_scale, "log10(x) - 2", "clients N"),
         "parameters": ContextFeature(
-            lambda federation, _: federation.model.size,
-            lambda x: (np.log10(x) - 4) / 2,
+            _parameters,
+            _parameters_scale,
             "(log10(x) - 4)/2",
             "parameters of the model",
         ),
-        "update_scale": ContextFeature(
-            lambda federation, row: float(federation.update_scales[row]), np.log10, "log10(x)", "unit of the norms"
-        ),
+        "update_scale": ContextFeature(_update_scale, np.log10, "log10(x)", "unit of the norms"),
     }.items()
 }
 """By figure. All are settings, known before any data is touched. Adding one is adding an entry."""

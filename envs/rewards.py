@@ -51,21 +51,36 @@ class Reward:
     needs_reference: bool = False
 
 
+def _final_accuracy(figures: RewardInputs) -> FloatArray:
+    return figures.ended * figures.accuracy
+
+
+def _advantage(figures: RewardInputs) -> FloatArray:
+    return 10 * figures.ended * (figures.accuracy - figures.reference)
+
+
+def _accuracy_gain(figures: RewardInputs) -> FloatArray:
+    return figures.accuracy - figures.previous_accuracy
+
+
+def _loss_and_accuracy(figures: RewardInputs) -> FloatArray:
+    loss = figures.previous_trimmed_loss - figures.trimmed_loss
+    return loss + (figures.trimmed_accuracy - figures.previous_trimmed_accuracy)
+
+
 REWARDS: dict[str, Reward] = {
     "final-accuracy": Reward(
-        lambda p: p.ended * p.accuracy,
+        _final_accuracy,
         "final accuracy of the global model, or of the clients' where the method makes personal ones; at the end",
     ),
     "advantage": Reward(
-        lambda p: 10 * p.ended * (p.accuracy - p.reference),
+        _advantage,
         "10 x (that - the same with the task's default clip norm on the same instance), at the end",
         needs_reference=True,
     ),
-    "accuracy-gain": Reward(
-        lambda p: p.accuracy - p.previous_accuracy, "the same accuracy, gained in each decision", every_decision=True
-    ),
+    "accuracy-gain": Reward(_accuracy_gain, "the same accuracy, gained in each decision", every_decision=True),
     "paper": Reward(
-        lambda p: (p.previous_trimmed_loss - p.trimmed_loss) + (p.trimmed_accuracy - p.previous_trimmed_accuracy),
+        _loss_and_accuracy,
         "loss removed plus accuracy gained in each decision, trimmed means over the clients' models (ACDP-pFSD)",
         every_decision=True,
     ),

@@ -69,29 +69,50 @@ def _figure(
     return Feature(figure, METRICS[figure].signal_class, figure, scale, summary, before_first_round, scaled)
 
 
+def unscaled(value: FloatArray) -> FloatArray:
+    """Leave a figure that lies in [-1, 1] as it is."""
+    return value
+
+
+def share_scale(share: FloatArray) -> FloatArray:
+    """Scale from [0, 1] to [-1, 1]."""
+    return 2 * share - 1
+
+
+def _log_ratio(ratio: FloatArray) -> FloatArray:
+    return np.asarray(np.log(np.maximum(ratio, 1e-6)))
+
+
+def _over_chance(chance_loss: float, loss: FloatArray) -> FloatArray:
+    return loss / chance_loss - 1
+
+
+def _noise_scale(sigma: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(np.maximum(sigma, 0.01)) / 2)
+
+
 def _catalogue(classes: int) -> tuple[Feature, ...]:
     """Make the features read from the rounds' reports, for a problem with `classes` classes."""
-    chance_loss = math.log(classes)
     return (
-        _figure("budget_left", lambda share: 2 * share - 1, "2x - 1", "share of the privacy budget left", 1.0),
+        _figure("budget_left", share_scale, "2x - 1", "share of the privacy budget left", 1.0),
         _figure(
             "release_norm_ratio",
-            lambda ratio: np.log(np.maximum(ratio, 1e-6)),
+            _log_ratio,
             "log x",
             "the released sum's norm over the noise's expected norm",
         ),
-        _figure("release_alignment", lambda cosine: cosine, "x", "cosine between successive released sums"),
-        _figure("clipped_share", lambda share: 2 * share - 1, "2x - 1", "exact share of clients that were clipped"),
+        _figure("release_alignment", unscaled, "x", "cosine between successive released sums"),
+        _figure("clipped_share", share_scale, "2x - 1", "exact share of clients that were clipped"),
         _figure(
             "trimmed_accuracy",
-            lambda accuracy: 2 * accuracy - 1,
+            share_scale,
             "2x - 1",
             "exact accuracy of the clients' models, trimmed mean",
             -1.0,
         ),
         _figure(
             "trimmed_loss",
-            lambda loss: loss / chance_loss - 1,
+            partial(_over_chance, math.log(classes)),
             "x/log(classes) - 1",
             "exact loss of the clients' models, trimmed mean",
         ),
@@ -156,14 +177,12 @@ CONTEXT_PREFIX = "context_"
 """Prefix of the features of an instance's settings, which are known before its run."""
 ROUND_FRACTION = "round_fraction"
 NOISE_LEVEL = "noise_level"
-_TIME = Feature(
-    ROUND_FRACTION, "public", ROUND_FRACTION, lambda share: 2 * share - 1, "rounds done over T", -1.0, "2x - 1"
-)
+_TIME = Feature(ROUND_FRACTION, "public", ROUND_FRACTION, share_scale, "rounds done over T", -1.0, "2x - 1")
 _NOISE = Feature(
     NOISE_LEVEL,
     "public",
     NOISE_LEVEL,
-    lambda sigma: np.log10(np.maximum(sigma, 0.01)) / 2,
+    _noise_scale,
     "noise multiplier of the uniform schedule",
     0.0,
     HALVED,
@@ -192,7 +211,7 @@ def make_features(
             last_action(knob.name),
             "public",
             last_action(knob.name),
-            lambda action: action,
+            unscaled,
             f"last action coordinate of {knob.name}",
             float(knob.encode(knob.default)),
         )

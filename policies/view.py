@@ -17,6 +17,10 @@ from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError
 
 
+def _unknown_noise(epsilon: float) -> float:
+    return math.nan
+
+
 @dataclass(frozen=True)
 class View:
     """The names and sizes that an environment shows a controller.
@@ -35,7 +39,7 @@ class View:
     rounds: int
     decision_rounds: int = 1
     layer_sizes: Mapping[str, int] = field(default_factory=dict)
-    noise_at: Callable[[float], float] = field(default=lambda _: math.nan, compare=False)
+    noise_at: Callable[[float], float] = field(default=_unknown_noise, compare=False)
 
     @classmethod
     def of(cls, env: Any) -> View:

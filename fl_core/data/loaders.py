@@ -6,6 +6,7 @@ torchvision and scikit-learn take seconds to import, so each loader imports what
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ def _torchvision() -> Any:
     import torchvision.datasets
 
     return torchvision.datasets
+
+
+def _download(name: str, root: str, splits: tuple[str, ...] = ()) -> None:
+    """Download a dataset by the class of torchvision, each of the splits where it takes them one by one."""
+    dataset = getattr(_torchvision(), name)
+    for split in splits:
+        dataset(root, split=split, download=True)
+    if not splits:
+        dataset(root, download=True)
 
 
 # --- embedded in packages ---------------------------------------------------------------------------------------------
@@ -55,12 +65,16 @@ MNIST_STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-image
 
 MNIST_FILES = TorchvisionFiles(
     needed=tuple(f"MNIST/raw/{stem}" for stem in MNIST_STEMS),
-    download=lambda root: _torchvision().MNIST(root, download=True),
+    download=partial(_download, "MNIST"),
 )
 FASHION_MNIST_FILES = TorchvisionFiles(
     needed=tuple(f"FashionMNIST/raw/{stem}" for stem in MNIST_STEMS),
-    download=lambda root: _torchvision().FashionMNIST(root, download=True),
+    download=partial(_download, "FashionMNIST"),
 )
+
+
+def _emnist_md5s() -> list[str]:
+    return [_torchvision().EMNIST.md5]
 
 
 def emnist_files(split: str) -> TorchvisionFiles:
@@ -68,9 +82,9 @@ def emnist_files(split: str) -> TorchvisionFiles:
     stems = ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
     return TorchvisionFiles(
         needed=tuple(f"EMNIST/raw/emnist-{split}-{stem}-ubyte" for stem in stems),
-        download=lambda root: _torchvision().EMNIST(root, split=split, download=True),
+        download=partial(_download, "EMNIST", splits=(split,)),
         archives=("EMNIST/raw/gzip.zip",),
-        archive_md5s=lambda: [_torchvision().EMNIST.md5],
+        archive_md5s=_emnist_md5s,
     )
 
 
@@ -133,12 +147,21 @@ def load_fashion_mnist(root: Path, classes: int) -> Samples:
 
 # --- files that torchvision verifies by md5 ---------------------------------------------------------------------------
 
+
+def _svhn_md5s() -> list[str]:
+    return [_torchvision().SVHN.split_list[split][2] for split in ("train", "test")]
+
+
 SVHN_FILES = TorchvisionFiles(
     needed=("train_32x32.mat", "test_32x32.mat"),
-    download=lambda root: [_torchvision().SVHN(root, split=split, download=True) for split in ("train", "test")],
+    download=partial(_download, "SVHN", splits=("train", "test")),
     archives=("train_32x32.mat", "test_32x32.mat"),
-    archive_md5s=lambda: [_torchvision().SVHN.split_list[split][2] for split in ("train", "test")],
+    archive_md5s=_svhn_md5s,
 )
+
+
+def _cifar_md5s(name: str) -> list[str]:
+    return [getattr(_torchvision(), name).tgz_md5]
 
 
 def cifar_files(name: str) -> TorchvisionFiles:
@@ -151,9 +174,9 @@ def cifar_files(name: str) -> TorchvisionFiles:
         members = ["meta", "test", "train"]
     return TorchvisionFiles(
         needed=tuple(f"{folder}/{member}" for member in members),
-        download=lambda root: getattr(_torchvision(), name)(root, download=True),
+        download=partial(_download, name),
         archives=(archive,),
-        archive_md5s=lambda: [getattr(_torchvision(), name).tgz_md5],
+        archive_md5s=partial(_cifar_md5s, name),
     )
 
 

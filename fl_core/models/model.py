@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -228,9 +229,9 @@ def build_model(name: str, shape: Shape, classes: int) -> Model:
     normalised = base != name
     if normalised and MODELS[base].unfit_for_norm:
         raise InputError(f"Model '{name}' does not exist: use '{base}', because {MODELS[base].unfit_for_norm}.")
+    return Model(name, shape, classes, partial(_build, base, shape, classes, normalised))
 
-    def build() -> nn.Sequential:
-        network = MODELS[base].build(shape, classes)
-        return with_group_norm(network) if normalised else network
 
-    return Model(name, shape, classes, build)
+def _build(base: str, shape: Shape, classes: int, normalised: bool) -> nn.Sequential:
+    network = MODELS[base].build(shape, classes)
+    return with_group_norm(network) if normalised else network

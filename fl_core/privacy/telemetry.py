@@ -74,34 +74,50 @@ class Telemetry:
         return self.high - self._neutral
 
 
+def _within(witness: Witness) -> Tensor:
+    return witness.within.float().unsqueeze(-1)
+
+
+def _accuracy(witness: Witness) -> Tensor:
+    return witness.scores()[0].unsqueeze(-1)
+
+
+def _loss(witness: Witness) -> Tensor:
+    return witness.scores()[1].unsqueeze(-1)
+
+
+def _layer_norms(witness: Witness) -> Tensor:
+    return witness.layer_norms()
+
+
 TELEMETRY: dict[str, Telemetry] = {
     "clip-bit": Telemetry(
         "unclipped_share_noised",
         "noised share of clients within the clip norm (quantile bit, Andrew et al. 2021)",
         0.0,
         1.0,
-        lambda witness: witness.within.float().unsqueeze(-1),
+        _within,
     ),
     "accuracy": Telemetry(
         "accuracy_noised",
         "noised mean accuracy of the clients' models after local training, on their hold-outs",
         0.0,
         1.0,
-        lambda witness: witness.scores()[0].unsqueeze(-1),
+        _accuracy,
     ),
     "loss": Telemetry(
         "loss_noised",
         "noised mean loss of the same models over chance level, each client's cut off at 2",
         0.0,
         2.0,
-        lambda witness: witness.scores()[1].unsqueeze(-1),
+        _loss,
     ),
     "layer-norms": Telemetry(
         "layer_norm_noised",
         "noised mean norm of each layer of the clipped updates over the clip norm",
         0.0,
         1.0,
-        lambda witness: witness.layer_norms(),
+        _layer_norms,
         per_layer=True,
     ),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -143,14 +144,13 @@ class Federation(Simulation):
 
     def noise_at(self, row: int) -> Callable[[float | None], float]:
         """Return the uniform noise multiplier of a run as a function of ε (None: its own)."""
+        return partial(self._noise_at, row)  # no closure, as environments and controllers are pickled
 
-        def noise(epsilon: float | None) -> float:
-            budget = self.charging.budgets[row]
-            if epsilon is None:
-                return budget.uniform_noise_multiplier
-            return budget.renewed(epsilon).uniform_noise_multiplier
-
-        return noise
+    def _noise_at(self, row: int, epsilon: float | None) -> float:
+        budget = self.charging.budgets[row]
+        if epsilon is None:
+            return budget.uniform_noise_multiplier
+        return budget.renewed(epsilon).uniform_noise_multiplier
 
     @property
     def done(self) -> BoolArray:
