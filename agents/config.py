@@ -14,7 +14,7 @@ from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.options import OPTIONS, option
 from fl_core.base.errors import InputError, require, require_count, require_name, require_positive
-from fl_core.run.choices import CHOICES
+from fl_core.run.choices import CHOICES, one_of
 
 PARALLELS = ("auto", "rows", "processes")
 
@@ -28,7 +28,7 @@ class TrainingConfig:
     task, in a minute or two on one core.
     """
 
-    algo: str = "ppo"
+    algo: Annotated[str, one_of(ALGORITHMS)] = "ppo"
     """Learning algorithm (`dpilot list algorithms`)."""
     environments: int = 8
     """Environments that are stepped side by side; each plays one episode per update of the policy."""
@@ -39,7 +39,7 @@ class TrainingConfig:
     """Episodes to train for, rounded up to whole updates (used unless timesteps is above 0)."""
     timesteps: int = 0
     """Decisions to train for, over all environments; 0 leaves the length to episodes."""
-    curriculum: str = "uniform"
+    curriculum: Annotated[str, one_of(CURRICULA)] = "uniform"
     """Order in which training instances are played (`dpilot list curricula`)."""
     seed: int = 0
     """Seed of the initial weights, the exploration and the order of the training instances."""
@@ -71,10 +71,10 @@ class TrainingConfig:
     """Updates between two validations; one comes before the first update and one after the last."""
     checkpoint_every: int = 1
     """Updates between two checkpoints."""
-    parallel: str = "auto"
+    parallel: Annotated[str, one_of(PARALLELS)] = "auto"
     """Parallel environments: rows (of one tensor program), processes (one per core, each with its part of
     the rows), or auto."""
-    device: Annotated[str, tyro.conf.arg(name="agent-device")] = "cpu"
+    device: Annotated[str, tyro.conf.arg(name="agent-device"), one_of(CHOICES["device"])] = "cpu"
     """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:

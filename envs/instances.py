@@ -15,16 +15,18 @@ INSTANCE_POPULATIONS = {"train": "proxy", "validation": "proxy", "test": "target
 LARGEST_SET = 100_000
 
 
-def instance_seeds(name: str, count: int) -> list[int]:
-    """The first `count` seeds of a set.
+def instance_seeds(name: str, count: int, first: int = 0) -> list[int]:
+    """List `count` seeds of a set, from the one at place `first` on.
 
     Raises:
-        InputError: the set is unknown, or the count is not a whole number from 1 to `LARGEST_SET`.
+        InputError: the set is unknown, or does not reach so far.
     """
     require_name("instances", name, INSTANCE_SETS)
     require_count("Number of instances", count)
     require(count <= LARGEST_SET, f"Number of instances is {count}, but a set has {LARGEST_SET} at most.")
-    return [INSTANCE_SETS[name] + offset for offset in range(count)]
+    require_count("First instance", first, least=0)
+    require(first + count <= LARGEST_SET, f"First instance is {first}, but a set ends at {LARGEST_SET}.")
+    return [INSTANCE_SETS[name] + offset for offset in range(first, first + count)]
 
 
 def instance_population(name: str) -> str:

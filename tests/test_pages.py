@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 import tomllib
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from experiments import cli
+from experiments.commands.catalog import COMMANDS
 from tests.import_graph import PACKAGES, ROOT, module_files
 from tests.markdown import all_blocks
 
@@ -54,7 +54,7 @@ def test_the_hooks_call_what_the_check_calls() -> None:
     assert entries == [["ruff", "check"], ["ruff", "format"], ["mypy"]]
 
 
-COMMANDS = [
+PRINTED = [
     line.partition("    #")[0]
     for block in all_blocks(README)
     if not block.language
@@ -63,14 +63,11 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", PRINTED)
 def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, name, *arguments = shlex.split(command)
-    module, made = cli._CLASSES[name].split(":")
     carried_out: list[object] = []
-    monkeypatch.setattr(
-        getattr(importlib.import_module(module), made), "execute", lambda self: carried_out.append(self)
-    )
+    monkeypatch.setattr(COMMANDS[name].load(), "execute", lambda self: carried_out.append(self))
     assert cli.main([name, *arguments]) == 0
     assert len(carried_out) == 1
 

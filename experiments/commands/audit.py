@@ -116,14 +116,12 @@ class AuditCommand:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
     """Settings of the federation."""
 
-    def execute(self) -> None:
-        """Run the audit, write its records, and print its result."""
+    def execute(self) -> dict[str, Any]:
+        """Run the audit, write its records, print its result and return it; of several, by their methods."""
         if self.papers is None:
-            self._execute_one()
-            return
+            return self._execute_one()
         require(self.page is None, "page and papers are both given, but the pages of papers have names of their own.")
-        for command in self._of_papers(self.papers):
-            command._execute_one()
+        return {one.federation.method: one._execute_one() for one in self._of_papers(self.papers)}
 
     def _of_papers(self, folder: Path) -> Iterable[AuditCommand]:
         for method, (_, settings) in PAPERS.items():
@@ -139,14 +137,15 @@ class AuditCommand:
                 federation=federation,
             )
 
-    def _execute_one(self) -> None:
+    def _execute_one(self) -> dict[str, Any]:
         self.federation.require_seeded_noise("an audit")
         config, clip = self.federation, self.clip_norm or find_task(self.task).clip_norm
         result = audit(config, clip, self.canaries, self.seed)
         privacy = privacy_of(self.task, result.federation)
         folder = make_run_folder(self.runs, self.task, f"audit-{config.method}", self.seed)
         write_yaml(folder / "config.yaml", {"command": "audit", **asdict(self), "clip_norm": clip})
-        write_json(folder / "audit.json", as_json(result, privacy))
+        content = as_json(result, privacy)
+        write_json(folder / "audit.json", content)
         title = f"Canaries of {config.method}, {config.guarantee}"
         picture = figure_png(score_figure(result.canaries, title))
         write_bytes(folder / "scores.png", picture)
@@ -154,6 +153,7 @@ class AuditCommand:
             self._write_page(self.page, result, privacy, picture)
         print_audit(result, privacy, config, clip)
         print(f"Records: {folder}" + (f"\nPage: {self.page}" if self.page else ""))
+        return {"folder": str(folder), **content}
 
     def _write_page(self, path: Path, result: Audit, privacy: PrivacyReport, picture: bytes) -> None:
         config = self.federation

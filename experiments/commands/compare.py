@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -30,7 +30,10 @@ from experiments.records.tensorboard import RoundWriter, hyperparameters
 from experiments.reports.comparison import table, write_report
 from experiments.reports.verdict import verdict
 from experiments.reports.words import targets_text
+from experiments.statistics.summary import statistics_record
 from fl_core.base.errors import InputError, require, require_count
+from fl_core.data.populations import POPULATIONS
+from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
 
 DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
@@ -47,6 +50,9 @@ class CompareCommand:
     several trainings of one."""
     seeds: int = 20
     """Held-out seeds that every controller runs on, in each instance."""
+    first_seed: int = 0
+    """Place in the test set of the first of them: other seeds than the usual ones, for a result that does not hang on
+    those."""
     vary: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="(default: none)")] = ()
     """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
     generator: str = ""
@@ -58,16 +64,17 @@ class CompareCommand:
     """Play a grid of fixed clip norms on the held-out runs too, and report the regret to the best."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched."""
-    train_on: str = "proxy"
+    train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
     """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
     runs: Path = Path("runs")
     """Folder that receives the comparison's folder."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def execute(self) -> None:
-        """Compare, write the report, and print the table."""
+    def execute(self) -> dict[str, Any]:
+        """Compare, write the report, print the table and return the statistics."""
         require_count("seeds", self.seeds)
+        require_count("first_seed", self.first_seed, least=0)
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
         self.federation.require_seeded_noise("a comparison")
@@ -81,8 +88,9 @@ class CompareCommand:
         players = prepare(contenders, bench)
         folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
         write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
-        seeds = instance_seeds("test", self.seeds * max(1, len(instances)))
-        finish(compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator)), folder)
+        seeds = instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)
+        result = compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator))
+        return finish(result, folder)
 
     def instances(self) -> tuple[Instance, ...]:
         """Make the instances to compare on; none for the task's own setting.
@@ -195,8 +203,8 @@ def _play_grid(bench: Bench, cases: Sequence[Case]) -> tuple[ControllerResult, .
     return tuple(_result(player, bench, own) for player, own in zip(grid, episodes, strict=True))
 
 
-def finish(comparison: Comparison, folder: Path) -> None:
-    """Write report and TensorBoard events of a comparison, and print its table and verdict."""
+def finish(comparison: Comparison, folder: Path) -> dict[str, Any]:
+    """Write report and TensorBoard events of a comparison, print table and verdict, and return the statistics."""
     files = write_report(comparison, folder)
     for result in comparison.controllers:
         _write_events(comparison, result, folder / result.label.replace("/", "-"))
@@ -206,6 +214,12 @@ def finish(comparison: Comparison, folder: Path) -> None:
     console.print(f"Epsilon holds for: {comparison.basis}.", highlight=False, soft_wrap=False)
     console.print(f"Report: {files['report.html']}", highlight=False, soft_wrap=True)
     console.print(f"TensorBoard: tensorboard --logdir {folder.parent}", highlight=False, soft_wrap=True)
+    return {
+        "folder": str(folder),
+        "verdict": verdict(comparison),
+        "epsilon_holds_for": comparison.basis,
+        **statistics_record(comparison),
+    }
 
 
 def _write_events(comparison: Comparison, result: ControllerResult, folder: Path) -> None:

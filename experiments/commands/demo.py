@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -38,8 +39,8 @@ class DemoCommand:
     runs: Path = Path("runs")
     """Folder that receives everything."""
 
-    def execute(self) -> None:
-        """Run the demo."""
+    def execute(self) -> dict[str, Any]:
+        """Run the demo, and return the statistics of its comparison."""
         for name in ("seeds", "search_instances"):
             require_count(name, getattr(self, name))
         began = time.monotonic()
@@ -65,6 +66,7 @@ class DemoCommand:
         bench = Bench(Setting.of(TASK, instances="test"), self.search_instances)
         players = make_players([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], bench)
         target = make_run_folder(self.runs, TASK, "compare", self.seeds)
-        write_yaml(target / "config.yaml", {"command": "demo", "seeds": self.seeds, "controller": str(folder)})
-        finish(compare(players, bench, instance_seeds("test", self.seeds), command_line()), target)
+        write_yaml(target / "config.yaml", {"command": "demo", **asdict(self)})
+        statistics = finish(compare(players, bench, instance_seeds("test", self.seeds), command_line()), target)
         say(f"The whole demo took {time.monotonic() - began:.0f} s.")
+        return statistics

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -28,7 +28,7 @@ from experiments.reports.drawing import figure_png
 from experiments.reports.ledger_figure import ledger_figure
 from experiments.reports.tables import Table
 from fl_core.base.errors import require, require_name
-from fl_core.base.files import write_bytes
+from fl_core.base.files import spelled_out, write_bytes
 from fl_core.privacy.accounting import ACCOUNTANTS
 from fl_core.privacy.ledger import Ledger
 from fl_core.run.config import delta_warning
@@ -48,8 +48,8 @@ class LedgerCommand:
     """The run's folder, as `dpilot run` printed it."""
     accountants: Annotated[tuple[str, ...], tyro.conf.arg(help=ACCOUNTANTS_HELP)] = ()
 
-    def execute(self) -> None:
-        """Print the report and draw the figure."""
+    def execute(self) -> dict[str, Any]:
+        """Print the report, draw the figure, and return the report."""
         require(bool(self.run), "ledger needs the folder of a run: dpilot ledger runs/NAME.")
         for name in self.accountants:
             require_name("accountant", name, ACCOUNTANTS)
@@ -66,6 +66,12 @@ class LedgerCommand:
         if record.ledger.charges:
             write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
             console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
+        facts = spelled_out(record.facts)
+        return {
+            "run": facts,
+            "privacy": report_of(record).as_json(),
+            "lines": dict(report_lines(record, self.accountants)),
+        }
 
 
 def print_report(record: RunRecord, console: Console, accountants: tuple[str, ...] = ()) -> None:

@@ -231,11 +231,13 @@ class ListCommand:
 
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(help=WHAT_HELP)] = ""
 
-    def execute(self) -> None:
-        """Print the list."""
+    def execute(self) -> list[dict[str, str]]:
+        """Print the list, and return its entries by the names of the columns."""
         if self.what:
             require_name("list", self.what, LISTS)
-        print_list(LISTS[self.what]() if self.what else _lists())
+        heading, *entries = LISTS[self.what]() if self.what else _lists()
+        print_list((heading, *entries))
+        return [dict(zip(heading, entry, strict=True)) for entry in entries]
 
 
 def print_list(rows: Rows) -> None:

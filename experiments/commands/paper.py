@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from experiments.commands.lists import LISTS, print_list
+from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import Cell, make_cells
 from experiments.papers.jobs import distinct, run_cells
-from experiments.papers.results import BlockResult, gather, write_data
+from experiments.papers.results import BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
 from fl_core.base.errors import require, require_count, require_name, unknown_name
@@ -61,11 +61,10 @@ class PaperCommand:
     """Other versions of the code whose finished cells are kept as well, where you know that nothing that has changed
     since can change a result; the results name them."""
 
-    def execute(self) -> None:
-        """Run what is missing, write the results, and print them."""
+    def execute(self) -> Any:
+        """Run what is missing, write the results, print them and return them; without a name, the list of tables."""
         if not self.name:
-            print_list(LISTS["papers"]())
-            return
+            return ListCommand("papers").execute()
         table, change = find_table(self.name), self._change()
         self._check()
         folder = self.folder or self.runs / self._folder_name()
@@ -80,6 +79,7 @@ class PaperCommand:
         results = _write(table, whole, folder)
         print_sheets([result for result in results if result.block.name in shown])
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
+        return {"folder": str(folder), **table_json(table, results)}
 
     def _blocks(self, table: PaperTable) -> tuple[str, ...]:
         """List the blocks asked for: where none is named, those of the named dataset, if the table has it."""

@@ -27,10 +27,13 @@ from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.errors import require, require_count
 from fl_core.base.files import spelled_out, write_json
-from fl_core.run.choices import EVALUATIONS
+from fl_core.data.populations import POPULATIONS
+from fl_core.run.choices import EVALUATIONS, one_of
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import find_metric
 
+VIEW = ("knobs", "signals", "decision_rounds", "context")
+"""Settings of the environment that the controller brings, in the summary."""
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""
 
@@ -53,9 +56,9 @@ class RunCommand:
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
     search_instances: int = 8
     """Training instances on which best-fixed, and what derives from it, is searched first."""
-    train_on: str = "proxy"
+    train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
     """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
-    show: Annotated[str, tyro.conf.arg(help=SHOW_HELP)] = "all"
+    show: Annotated[str, tyro.conf.arg(help=SHOW_HELP), one_of(SHOWS)] = "all"
     runs: Path = Path("runs")
     """Folder that receives the run's folder."""
     resume: Path | None = None
@@ -63,11 +66,10 @@ class RunCommand:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def execute(self) -> None:
-        """Play the run, write its records, and print its result."""
+    def execute(self) -> dict[str, Any]:
+        """Play the run, write its records, print its result and return its summary."""
         if self.resume is not None:
-            _go_on(self.resume)
-            return
+            return _go_on(self.resume)
         require_count("seed", self.seed, least=0)
         shown = Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
@@ -83,8 +85,7 @@ class RunCommand:
         if setting.federation.noise == "secret":
             key_home(self.runs)  # refuses one among the results before a folder is made
         folder = make_run_folder(self.runs, self.task, player.name, self.seed)
-        view = {name: getattr(player.setting.spec, name) for name in ("knobs", "signals", "decision_rounds", "context")}
-        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self), "view": view})
+        write_yaml(folder / "config.yaml", {"command": "run", **asdict(self)})
         if setting.federation.noise == "secret":
             save_key(folder, core.federation.secrets[0])
         _open_journal(core, player, folder, self.show)
@@ -96,10 +97,10 @@ class RunCommand:
             "train_on": self.train_on,
             "show": self.show,
         }
-        _finish(core, player, folder, about)
+        return _finish(core, player, folder, about)
 
 
-def _go_on(folder: Path) -> None:
+def _go_on(folder: Path) -> dict[str, Any]:
     """Play an interrupted run to its end."""
     state = load_run_state(folder)
     setting = Setting.from_record(state.settings)
@@ -111,7 +112,7 @@ def _go_on(folder: Path) -> None:
         core.federation.secrets[0] = load_key(folder)
     core.load_state_dict(state.core)
     _open_journal(core, player, folder, state.show, resumed=True)
-    _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
+    return _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
 
 
 def _core_of(bench: Bench, player: Player, setting: Setting) -> EnvCore:
@@ -139,8 +140,8 @@ def _record(core: EnvCore, player: Player, show: str) -> RunRecord:
 
 def _finish(
     core: EnvCore, player: Player, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
-) -> None:
-    """Play a run to its end, from its beginning or midway, record it, and print its result."""
+) -> dict[str, Any]:
+    """Play a run to its end, from its beginning or midway, record it, print its result and return its summary."""
     done = len(core.history[0])
     total = core.federation.config.rounds
     with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, player.label) as progress:
@@ -156,6 +157,7 @@ def _finish(
     if core.federation.config.noise == "secret":
         drop_key(folder)
     print_summary(core, player, folder, about["show"])
+    return {"folder": str(folder), **record.summary}
 
 
 class _Record:
@@ -165,6 +167,7 @@ class _Record:
         self._core, self._player, self._folder, self._writer = core, player, folder, writer
         self._about, self._shown = about, Shown(about["show"])
         self._written = len(core.history[0])
+        self.summary: dict[str, Any] = {}
 
     @property
     def rounds(self) -> list[dict[str, float]]:
@@ -202,7 +205,8 @@ class _Record:
         rows = [{"round": index + 1, **figures} for index, figures in enumerate(self.rounds)]
         write_csv(self._folder / "rounds.csv", rows)
         write_record(self._folder, _record(self._core, self._player, self._shown.show))
-        write_json(self._folder / "summary.json", summarise_run(self._core, self._player, status, self._shown.show))
+        self.summary = summarise_run(self._core, self._player, status, self._shown.show)
+        write_json(self._folder / "summary.json", self.summary)
 
 
 def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all") -> dict[str, Any]:
@@ -232,6 +236,7 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
         "tested_on": EVALUATIONS[config.evaluation],
         "privacy": privacy_report(core, 0, player.reads, show).as_json(),
         "executor": core.federation.executor.choice,
+        "view": {name: getattr(player.setting.spec, name) for name in VIEW},
         "signals": player.signals,
         "signal_classes": {feature.name: feature.signal_class for feature in core.features},
         "figure_classes": {name: find_metric(name).signal_class for name in figures},

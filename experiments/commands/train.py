@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,11 +13,15 @@ from agents.config import TrainingConfig
 from agents.trainer import TrainingResult
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, EnvSpec, Setting
+from envs.context import CONTEXTS
+from envs.rewards import REWARDS
+from envs.signals import SIGNAL_SETS
 from envs.tasks import default_federation, find_task
 from experiments.records.folder import make_run_folder, write_yaml
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import write_json
 from fl_core.data.populations import POPULATIONS
+from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
 
 _NOT_COMPARED = ("executor", "device", "memory_limit_mib", "data_root", "population")
@@ -31,20 +36,20 @@ class TrainCommand:
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     knobs: str = "clip_norm"
     """Comma-separated knobs that the controller sets (`dpilot list knobs`)."""
-    signals: str = "public"
+    signals: Annotated[str, one_of(SIGNAL_SETS)] = "public"
     """Signals that it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
-    reward: str = "advantage"
+    reward: Annotated[str, one_of(REWARDS)] = "advantage"
     """Reward that it learns from (`dpilot list rewards`)."""
     decision_rounds: int = 4
     """Communication rounds per decision."""
     generator: str = ""
     """Settings in which its instances differ besides their seeds (`dpilot list generators`): a name, or as written,
     epsilon=3..12,clients=25|50."""
-    context: str = "hidden"
+    context: Annotated[str, one_of(CONTEXTS)] = "hidden"
     """Settings in which instances differ, as features that it sees: visible or hidden."""
     runs: Path = Path("runs")
     """Folder that receives the training's folder."""
-    train_on: str = "proxy"
+    train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
     """Clients whose runs it learns from and is validated on: proxy, or, at a cost in privacy that no epsilon contains,
     target or all."""
     resume: Path | None = None
@@ -54,8 +59,8 @@ class TrainCommand:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def execute(self) -> None:
-        """Train, write the summary, and print it."""
+    def execute(self) -> dict[str, Any]:
+        """Train, write the summary, print it and return it."""
         if self.resume is not None:
             folder = self.resume
             result = resume(folder, progress=True)
@@ -63,9 +68,10 @@ class TrainCommand:
             require_knobs(EnvCore(self.setting()))  # refuses what does not fit before a folder is made
             folder = self.new_folder()
             result = train(self.setting(), self.training, folder, progress=True)
-        finish(result, folder)
+        summary = finish(result, folder)
         print(f"To look at it: tensorboard --logdir {folder.parent}")
         print(f"To compare it: {compare_command(result, folder)}")
+        return {"folder": str(folder), **summary}
 
     def setting(self) -> Setting:
         """Make the setting of its environments.
@@ -110,8 +116,8 @@ def compare_command(result: TrainingResult, folder: Path) -> str:
     return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
 
 
-def finish(result: TrainingResult, folder: Path) -> None:
-    """Write the summary of a training and print it."""
+def finish(result: TrainingResult, folder: Path) -> dict[str, Any]:
+    """Write the summary of a training, print it and return it."""
     cost = asdict(result.cost)
     summary = {
         "status": "complete",
@@ -132,3 +138,4 @@ def finish(result: TrainingResult, folder: Path) -> None:
         f"{result.controller.population} clients in {result.seconds:.0f} s."
     )
     print(f"Controller: {result.folder}")
+    return summary

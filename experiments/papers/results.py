@@ -202,9 +202,7 @@ def _largest(values: Iterable[Any]) -> float | None:
 
 def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
     """Write result.json and result.csv."""
-    blocks = {result.block.name: _block_json(result) for result in results}
-    head = {"table": table.name, "paper": table.paper, "where": table.where, "title": table.title}
-    write_json(folder / "result.json", {**head, "blocks": blocks, "open": table.open, "notes": table.notes})
+    write_json(folder / "result.json", table_json(table, results))
     rows = []
     for result in results:
         for number in result.numbers:
@@ -212,6 +210,13 @@ def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) 
             tests = {f"accuracy_{mode}": value for mode, value in flat.pop("tests").items()}
             rows.append({"block": result.block.name, "dataset": result.settings.get("dataset", ""), **flat, **tests})
     write_csv(folder / "result.csv", rows)
+
+
+def table_json(table: PaperTable, results: Sequence[BlockResult]) -> dict[str, Any]:
+    """Collect the results as JSON-able values."""
+    blocks = {result.block.name: _block_json(result) for result in results}
+    head = {"table": table.name, "paper": table.paper, "where": table.where, "title": table.title}
+    return {**head, "blocks": blocks, "open": table.open, "notes": table.notes}
 
 
 def _block_json(result: BlockResult) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from fl_core.base.errors import InputError, require
 
@@ -94,5 +94,5 @@ def read_list(field: str, text: str) -> list[str]:
 @lru_cache(maxsize=64)
 def field_kinds(record: type) -> Mapping[str, type]:
     """Map each field of a dataclass of texts, numbers and truth values to its type; `X | None` counts as X."""
-    kinds = {kind.__name__: kind for kind in _NOUNS}
-    return {one.name: kinds[str(one.type).removesuffix(" | None")] for one in fields(record)}
+    kinds = get_type_hints(record)
+    return {one.name: next(iter(get_args(kinds[one.name])), kinds[one.name]) for one in fields(record)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tyro
 
 from fl_core.data.populations import POPULATIONS
 from fl_core.privacy.mechanism import PLACEMENTS
@@ -46,3 +49,8 @@ CHOICES: dict[str, Mapping[str, str]] = {
     "device": DEVICES,
 }
 """By field of `FederationConfig`; shown by `dpilot list choices`."""
+
+
+def one_of(names: Iterable[str]) -> Any:
+    """Show the names that an option takes in the help of the command line, as {poisson,fixed}."""
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")

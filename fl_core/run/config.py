@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Annotated
 
 import torch
 
@@ -21,7 +22,7 @@ from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.recipe import Recipe, edit, without
-from fl_core.run.choices import CHOICES
+from fl_core.run.choices import CHOICES, one_of
 from fl_core.training.optimizers import Optimizer
 
 MOST_ROUNDS = 1_000_000
@@ -37,7 +38,7 @@ class FederationConfig:
     """Model by name (`dpilot list models`)."""
     method: str = "dp-fedavg"
     """Method by name (`dpilot list methods`)."""
-    guarantee: str = "sound"
+    guarantee: Annotated[str, one_of(CHOICES["guarantee"])] = "sound"
     """Meaning of epsilon (`dpilot list choices`): sound counts every release, as-published follows the paper."""
     set: str = ""
     """Changes to the method's parts, comma-separated, such as sparsification=random,personalization.threshold=0.2
@@ -48,12 +49,12 @@ class FederationConfig:
     """Number of clients N."""
     partition: str = "shards(3)"
     """Partition of the samples over the clients, such as shards(3) or iid (`dpilot list partitions`)."""
-    population: str = "all"
+    population: Annotated[str, one_of(CHOICES["population"])] = "all"
     """Data that the clients hold (`dpilot list choices`): the whole dataset or one of two disjoint halves, of which
     one is for training and tuning controllers."""
     test_fraction: float = 0.2
     """Share of each client's samples held out to test its personal model, in (0, 0.5]."""
-    sampling: str = "poisson"
+    sampling: Annotated[str, one_of(CHOICES["sampling"])] = "poisson"
     """Sampling of a round's cohort (`dpilot list choices`)."""
     sampling_rate: float = 1.0
     """Expected share q of the clients in a round, in (0, 1]."""
@@ -65,7 +66,7 @@ class FederationConfig:
     """Passes over its samples a client trains for per round; 0 leaves the length to local_steps."""
     batch_size: int = 16
     """Samples per minibatch."""
-    optimizer: str = "sgd"
+    optimizer: Annotated[str, one_of(CHOICES["optimizer"])] = "sgd"
     """Local optimizer (`dpilot list choices`)."""
     learning_rate: float = 0.4
     """Local learning rate."""
@@ -80,14 +81,14 @@ class FederationConfig:
     """Privacy budget epsilon (client level); inf trains without noise."""
     delta: float = 1e-5
     """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
-    adjacency: str = "auto"
+    adjacency: Annotated[str, one_of(("auto", *ADJACENCIES))] = "auto"
     """Adjacency, the neighbours that epsilon is about (`dpilot list adjacencies`); auto takes add-remove for
     Poisson cohorts, and zero-out for fixed ones and where the server sees who takes part."""
-    noise_schedule: str = "auto"
+    noise_schedule: Annotated[str, one_of(CHOICES["noise_schedule"])] = "auto"
     """Choice of the noise multipliers, before the run or from what is released (`dpilot list choices`)."""
-    placement: str = "central"
+    placement: Annotated[str, one_of(CHOICES["placement"])] = "central"
     """Party that adds the noise, and so the observers it holds against (`dpilot list choices`)."""
-    noise: str = "seeded"
+    noise: Annotated[str, one_of(CHOICES["noise"])] = "seeded"
     """Source of the noise (`dpilot list choices`): a function of the seed, for experiments, or of a secret key of the
     operating system."""
     client_epsilon: str = ""
@@ -101,15 +102,15 @@ class FederationConfig:
     bit_noise: float = 0.0
     """Std of the clip bit's noise, in clients, in place of its part of the share (a twentieth of the cohort is usual);
     above half of the round's noise multiplier. 0 leaves it to the share."""
-    evaluation: str = "holdout"
+    evaluation: Annotated[str, one_of(CHOICES["evaluation"])] = "holdout"
     """Samples that the clients' models are tested on (`dpilot list choices`)."""
     evaluation_samples: int = 0
     """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
-    executor: str = "auto"
+    executor: Annotated[str, one_of(CHOICES["executor"])] = "auto"
     """Execution of the local training, of many clients at once or one by one (`dpilot list choices`)."""
     memory_limit_mib: int = 0
     """Memory for stacked clients in MiB; 0 takes 512 on a CPU and 8192 on CUDA."""
-    device: str = "auto"
+    device: Annotated[str, one_of(CHOICES["device"])] = "auto"
     """Device that everything runs on (`dpilot list choices`)."""
     data_root: str = ""
     """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""

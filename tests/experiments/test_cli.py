@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from envs.generators import SETTINGS, parse_generator
 from experiments import cli
-from experiments.cli import COMMANDS, main
+from experiments.cli import main
+from experiments.commands.catalog import COMMANDS
 from experiments.commands.lists import LISTS
 from experiments.records.tensorboard import TAGS
 from fl_core.base.errors import InputError
