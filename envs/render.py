@@ -26,15 +26,8 @@ def render_text(core: EnvCore, row: int) -> str:
 
 def render_frame(core: EnvCore, row: int) -> NDArray[np.uint8]:
     """Draw the episode so far, as uint8 `[height, width, 3]`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here, because few episodes are rendered
-    from matplotlib.figure import Figure
+    from envs.picture import picture  # here, because few episodes are rendered, and matplotlib takes its time
 
-    figure = Figure(figsize=(8, 5), dpi=80, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    for axes, (name, label) in zip(figure.subplots(2, 2).flat, _PANELS, strict=True):
-        known = [(i + 1, round_[name]) for i, round_ in enumerate(core.history[row]) if name in round_]
-        if known:
-            axes.plot(*zip(*known, strict=True), marker=".")
-        axes.set(title=label, xlabel="round", xlim=(0, core.federation.config.rounds))
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    rounds = list(enumerate(core.history[row], start=1))
+    panels = {label: [(i, one[name]) for i, one in rounds if name in one] for name, label in _PANELS}
+    return picture(core.federation.config.rounds, tuple(panels)).draw(panels)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from envs import DPilotEnv, DPilotVectorEnv
+from envs.picture import Picture
 from fl_core.base.errors import InputError
 from fl_core.run.plan import METRICS
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
@@ -119,6 +120,21 @@ def test_picture_has_pixels_and_changes() -> None:
         assert picture.ndim == 3
         assert picture.shape[2] == 3
     assert not np.array_equal(first, second)
+
+
+def test_a_picture_does_not_depend_on_what_was_drawn_before() -> None:
+    """Frames share axes and background, so a frame after others must equal a first one."""
+    titles = ("a", "b", "c", "d")
+    few = {title: [(1, 0.5), (2, 3.0)] for title in titles}
+    many = {title: [(1, 1e4), (2, -7.0), (9, 0.0)] for title in titles}
+    none: dict[str, list[tuple[int, float]]] = {title: [] for title in titles}
+    used, fresh = Picture(9, titles), [Picture(9, titles) for _ in range(2)]
+    first = used.draw(few)
+    used.draw(many)
+    np.testing.assert_array_equal(used.draw(none), fresh[0].draw(none))
+    np.testing.assert_array_equal(used.draw(few), first)
+    np.testing.assert_array_equal(fresh[1].draw(few), first)
+    assert first.shape == (400, 640, 3)
 
 
 def test_no_render_mode_renders_nothing_and_vectors_render_each_row() -> None:
