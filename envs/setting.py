@@ -143,7 +143,7 @@ class Setting:
             not chosen or config.noise_schedule == "auto",
             f"noise_schedule is fixed, but the knob {', '.join(chosen)} sets the noise; set it to adaptive.",
         )
-        return "adaptive" if chosen or not config.can_plan_noise else "fixed"
+        return config.noise_schedule_as_run(controlled=bool(chosen))
 
     def replace(self, **changes: Any) -> Setting:
         """Return the setting with other values of fields of `EnvSpec` and `FederationConfig`.

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.records.privacy import PrivacyReport
 from experiments.reports.tables import Table
 from experiments.reports.words import delta_text
-from fl_core.audit.audit import UNTRIED, Audit
+from fl_core.audit.audit import Audit
 from fl_core.audit.bounds import Measurement
 from fl_core.audit.canaries import CanaryScores
 from fl_core.audit.charges import Charges
@@ -87,8 +87,10 @@ def _public(audit: Audit) -> str:
 
 def _charges(audit: Audit) -> str:
     charges = audit.charges
-    beyond = {True: "refused", False: "RELEASED", None: "not attacked"}[charges.refused]
-    parts = [f"a round beyond the budget: {beyond}"]
+    answers = {True: "refused", False: "RELEASED"}
+    parts = [f"a round beyond the budget: {answers[charges.refused]}"]
+    if charges.kept is not None:
+        parts.append(f"one of other noise than was fixed in advance: {answers[charges.kept]}")
     if charges.noise:
         parts.insert(0, f"noise at least {_interval(charges.least)} of the charge by round ({charges.rounds} rounds)")
         parts.insert(1, f"{charges.certified:.3g} times the noise that the ledger certifies is there")
@@ -117,7 +119,6 @@ def notes(audit: Audit) -> list[str]:
             "audit in twenty does where all is as claimed; shown are as many new ones, and only what they raise again "
             "counts."
         )
-    found.append(f"{UNTRIED[0].upper()}{UNTRIED[1:]}.")
     return found
 
 

@@ -27,9 +27,12 @@ ATTACKS = {
     "charges": "the books against the noise that was drawn",
 }
 UNTRIED = (
-    "secrecy of seeds and cohorts, floating-point and timing side channels, and what clients keep or show elsewhere, "
-    "such as exact metrics in reports, are attacked by none of these"
+    "the accountant's arithmetic but for lower bounds on ε",
+    "the secrecy of seeds and cohorts",
+    "floating-point and timing side channels",
+    "what clients keep or show elsewhere, such as exact metrics in reports",
 )
+"""Parts of every claim that none of the attacks tries."""
 AGAIN = 2**31
 """Offset of the seed of new canaries."""
 
@@ -78,19 +81,25 @@ class Audit:
 
     @property
     def not_attacked(self) -> tuple[str, ...]:
-        """Parts of the claim that no attack could try on this configuration, as phrases."""
-        config, found = self.federation.config, []
+        """Parts of the claim that no attack tried on this configuration, as phrases."""
+        config, noise, found = self.federation.config, self.federation.noise, list[str]()
         if self.telemetry is None:
             found.append("telemetry (none is bought)")
         if self.cohorts is None:
             found.append("sampling (all clients take part in every round)")
         elif self.cohorts.told == 1:
             found.append("which clients are drawn (no amplification is counted)")
-        if self.charges.refused is None:
-            found.append("rounds beyond the budget (it cannot be spent at once)")
+        if noise.in_full and not noise.by_upload:
+            found.append("single uploads (their noise is drawn for the sum at once)")
+        elif noise.by_clients and not noise.in_full:
+            found.append("single uploads (their ε is computed from the shares of the noise)")
         if config.client_budgets:
             found.append("the books of the clients' own budgets")
-        return tuple(found)
+        if not self.charges.noise:
+            found.append("the amount that is charged (nothing is noised)")
+        if self.charges.rounds < self.canaries.rounds:
+            found.append(f"the books after round {self.charges.rounds}")
+        return (*found, *UNTRIED)
 
     @property
     def uncovered(self) -> tuple[str, ...]:
@@ -105,8 +114,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """The result in words: what was found, and what was not attacked."""
-        rest = f" Not attacked: {'; '.join(self.not_attacked)}." if self.not_attacked else ""
-        return self._result() + rest
+        return f"{self._result()} Not attacked: {'; '.join(self.not_attacked)}."
 
     def _result(self) -> str:
         leaks = [one.text for one in self.findings if one.leak]
@@ -124,7 +132,8 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
     """Attack the rounds of a configuration.
 
     Args:
-        config: the federation as it is to run, with all its rounds.
+        config: the federation as it is to run, with all its rounds; a noise schedule of auto is the one of a run whose
+            noise no controller sets.
         clip_norm: C.
         canaries: number of clients with secret directions, spread over as many runs of the federation as it takes.
         seed: of everything random.
@@ -136,7 +145,9 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
     require_count("canaries", canaries)
     require_positive("clip_norm", clip_norm)
     require_claim(config)
-    config = replace(config, update_scale=1.0)  # what is measured is measured in the model's own units
+    config = replace(  # as a run whose noise no controller sets; measured in the model's own units
+        config, noise_schedule=config.noise_schedule_as_run(controlled=False), update_scale=1.0
+    )
     measured, federation = attack_canaries(config, clip_norm, canaries, seed)
     claimed = federation.charging.budgets[0].epsilon_spent()
     first = None

@@ -3,7 +3,8 @@
 Rounds with another clip norm and another budget each are played with nothing uploaded, so that the sums are noise; its
 std over C is held against the charge of the same round. As published, the ledger certifies what the noise that is
 really there hides of the least protected client; that is worked out from the uploads' masks, weights and layers, and
-held against the charge as well. Rounds that the budget does not cover must release nothing.
+held against the charge as well. Rounds that the budget does not cover must release nothing, nor must rounds of other
+noise than was fixed in advance.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fl_core.audit.staging import StagedFederation, audit_seeds
 from fl_core.audit.telemetry import accounted
 from fl_core.base.errors import InputError
 from fl_core.privacy.ledger import Charge, Ledger
-from fl_core.run.charging import UPDATE
+from fl_core.run.charging import UPDATE, Charging
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan, RoundReport
 from fl_core.run.release import Cohorts, RoundRelease
@@ -42,14 +43,16 @@ class Charges:
         rounds: rounds played.
         noise: per round, std of the update's noise over the one that was charged.
         certified: least noise multiplier that is really there over the one that the ledger certifies, over all rounds.
-        refused: True if a round beyond the budget was refused and released nothing; None if none could be asked for.
+        refused: True if a round beyond the budget was refused and released nothing.
+        kept: True if a round of other noise than was fixed in advance was refused; None if none was fixed.
         findings: what is not as charged.
     """
 
     rounds: int
     noise: tuple[Measurement, ...]
     certified: float
-    refused: bool | None
+    refused: bool
+    kept: bool | None
     findings: tuple[Finding, ...]
 
     @property
@@ -78,10 +81,13 @@ def attack_charges(config: FederationConfig, clip_norm: float, seed: int) -> Cha
         attack.look(index, plan, report, handed, released)
     found = dict(attack.found)
     refused = _overspend(config, clip_norm, seed)
-    if refused is False:
+    if not refused:
         found["overspent"] = (True, "a round is released although the budget is spent")
+    kept = _deviate(config, clip_norm, seed) if config.noise_schedule == "fixed" else None
+    if kept is False:
+        found["deviation"] = (True, "a round is released with other noise than was fixed in advance")
     findings = tuple(Finding("charges", topic, leak, text) for topic, (leak, text) in found.items())
-    return Charges(len(attack.noise), tuple(attack.noise), attack.certified, refused, findings)
+    return Charges(len(attack.noise), tuple(attack.noise), attack.certified, refused, kept, findings)
 
 
 class _Attack:
@@ -161,18 +167,35 @@ def _update(charge: Charge) -> float:
     return next((one.noise_multiplier for one in charge.releases if one.name == UPDATE), math.inf)
 
 
-def _overspend(config: FederationConfig, clip_norm: float, seed: int) -> bool | None:
-    """Spend everything in a round and ask for another: True if that one was refused and nothing came of it."""
-    if config.rounds < 2:
-        return None
-    federation = StagedFederation(config, audit_seeds(seed, 1))
-    plan = replace(RoundPlan.constant(1, clip_norm), budget_share=np.ones(1))
-    try:
-        if federation.run_round(plan).refused.any():
-            return None
-    except InputError:  # noise that was fixed in advance has no shares
-        return None
-    before = federation.state_dict()["tensors"]
+def _overspend(config: FederationConfig, clip_norm: float, seed: int) -> bool:
+    """Spend everything and ask for another round: True if that one is refused and nothing comes of it."""
+    federation = StagedFederation(replace(config, rounds=config.rounds + 1), audit_seeds(seed, 1))
+    plan = RoundPlan.constant(1, clip_norm)
+    if config.noise_schedule == "fixed":
+        charging = federation.charging
+        charging.books = [Charging.prepare(config, federation.recipe, config.epsilon)]
+        for index in range(config.rounds):
+            charging.charge(plan, np.ones(1, dtype=bool), np.full(1, index), lambda row: 1.0)
+        federation.rounds[:] = config.rounds
+    else:
+        federation.run_round(replace(plan, budget_share=np.ones(1)))
+    before = _tensors(federation)
     report = federation.run_round(plan)
-    after = federation.state_dict()["tensors"]
-    return bool(report.refused.all()) and all(torch.equal(value, after[name]) for name, value in before.items())
+    return bool(report.refused.all()) and _tensors(federation) == before
+
+
+def _deviate(config: FederationConfig, clip_norm: float, seed: int) -> bool:
+    """Ask for a round of other noise than was planned: True if that is refused and nothing comes of it."""
+    federation = StagedFederation(config, audit_seeds(seed, 1))
+    before = _tensors(federation)
+    try:
+        federation.run_round(replace(RoundPlan.constant(1, clip_norm), budget_share=np.ones(1)))
+    except InputError:
+        return not federation.charging.books[0].ledger.charges and _tensors(federation) == before
+    return False
+
+
+def _tensors(federation: StagedFederation) -> dict[str, bytes]:
+    """Return the content of every tensor that the next round would start from, by name."""
+    tensors: dict[str, torch.Tensor] = federation.state_dict()["tensors"]
+    return {name: value.cpu().numpy().tobytes() for name, value in tensors.items()}

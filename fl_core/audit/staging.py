@@ -98,9 +98,10 @@ class StagedFederation(Federation):
         return report, self.met, self.handed_over, self.released
 
     def varied_plan(self, clip_norm: float, index: int) -> RoundPlan:
-        """Plan a round with a clip norm, and where the method leaves it open a budget, other than the last one's."""
+        """Plan a round with a clip norm, and where nothing has fixed it a budget, other than the last one's."""
         values = {"clip_norm": np.full(self.runs, clip_norm * CLIPS[index % len(CLIPS)])}
         open_budget = self.recipe.mechanism.budget == "uniform" and self.config.guarantee == "sound"
+        open_budget = open_budget and self.config.noise_schedule != "fixed"
         if open_budget and self.recipe.private and np.isfinite(self.config.epsilon):
             values["budget_pace"] = np.full(self.runs, PACES[index % len(PACES)])
         return RoundPlan.from_values(self.runs, values)

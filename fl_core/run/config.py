@@ -251,6 +251,12 @@ class FederationConfig:
         uniform = self.recipe().mechanism.budget == "uniform"
         return self.guarantee == "sound" and uniform and not self.client_epsilon
 
+    def noise_schedule_as_run(self, controlled: bool) -> str:
+        """Decide a noise schedule of auto: fixed where the noise can be, adaptive if a controller sets it."""
+        if self.noise_schedule != "auto":
+            return self.noise_schedule
+        return "adaptive" if controlled or not self.can_plan_noise else "fixed"
+
     def check_epsilon(self, epsilon: float) -> None:
         """Raise `InputError` for an ε that is not above 0, or a finite one for a method that adds no noise."""
         require(

@@ -391,6 +391,25 @@ def endless_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_remaining", lambda self, cost=0.0: self._filter.budget)
 
 
+def endless_plan(patch: pytest.MonkeyPatch) -> None:
+    """A plan goes on after its last round."""
+    patch.setattr(Ledger, "_fits", lambda self, cost: True)
+
+
+def any_share(patch: pytest.MonkeyPatch) -> None:
+    """A plan gives out and accepts whatever share of the budget is asked for."""
+    real = Ledger.noise_multiplier_for_share
+
+    def of_share(self: Ledger, share: float) -> float:
+        planned, self.adaptive = self.adaptive, True
+        sigma = real(self, share)
+        self.adaptive = planned
+        return sigma
+
+    patch.setattr(Ledger, "noise_multiplier_for_share", of_share)
+    patch.setattr(Ledger, "_cost", lambda self, joint: self._filter.cost(joint / self.sensitivity))
+
+
 def as_if_all_noised(patch: pytest.MonkeyPatch) -> None:
     """Noise is certified as if every client noised every coordinate."""
     patch.setattr(NoiseModel, "effective_factor", lambda self, who: 1.0)
@@ -460,14 +479,9 @@ BUGS: dict[str, Bug] = {
     "every second round without a charge": _bug(every_second_round, "charges"),
     "only the costliest release counted": _bug(costliest_only, "charges", **_TELEMETRY),
     "a budget without end": _bug(endless_budget, "charges"),
-    "masked noise certified in full": _bug(
-        as_if_all_noised,
-        "charges",
-        method="fedglp-adp",
-        guarantee="as-published",
-        without="adaptive-clipping",
-        clients=10,
-    ),
+    "a plan without end": _bug(endless_plan, "charges", noise_schedule="fixed"),
+    "a plan that is not kept": _bug(any_share, "charges", noise_schedule="fixed"),
+    "masked noise certified in full": _bug(as_if_all_noised, "charges", **_MASKED),
 }
 """How each is planted, the attacks that must see it, and where."""
 

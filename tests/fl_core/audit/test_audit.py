@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_core.audit.audit import audit
+from fl_core.audit.audit import UNTRIED, audit
 from fl_core.audit.canaries import attack_canaries
 from fl_core.audit.charges import attack_charges
 from fl_core.audit.noise import attack_noise
@@ -16,6 +16,7 @@ from fl_core.audit.sensitivity import attack_sensitivity
 from fl_core.base.errors import InputError
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.catalog import METHODS
+from fl_core.run.federation import Federation
 from tests.fl_core.audit.bugs import BUGS, CLIP, attack, settings_of, small_audit
 from tests.fl_core.plain import config
 
@@ -118,11 +119,40 @@ def test_masked_noise_of_one_clip_is_certified_as_what_it_is(changes):
 
 def test_what_is_not_attacked_is_named_in_the_verdict():
     bare = small_audit(1, canaries=60)
-    assert bare.not_attacked == ("telemetry (none is bought)", "sampling (all clients take part in every round)")
-    assert all(phrase in bare.verdict for phrase in bare.not_attacked)
-    whole = small_audit(1, canaries=60, sampling_rate=0.5, telemetry_share=0.2)
-    assert whole.not_attacked == ()
-    assert whole.verdict == "No leak found: what the rounds release is what they claim and what the books were told."
+    untried = ("telemetry (none is bought)", "sampling (all clients take part in every round)")
+    assert bare.not_attacked == (*untried, "the books after round 6", *UNTRIED)
+    assert bare.verdict == (
+        "No leak found: what the rounds release is what they claim and what the books were told. Not attacked: "
+        f"{'; '.join(bare.not_attacked)}."
+    )
+    few = {"clients": 30, "rounds": 4, "partition": "iid"}
+    whole = audit(config(**few, sampling_rate=0.5, telemetry_share=0.2), CLIP, 60, 1)
+    assert whole.not_attacked == UNTRIED
+    shared = audit(config(**few, placement="distributed", sampling="fixed", sampling_rate=0.5), CLIP, 60, 1)
+    assert "which clients are drawn (no amplification is counted)" in shared.not_attacked
+    assert "single uploads (their ε is computed from the shares of the noise)" in shared.not_attacked
+    local = audit(config(**few, placement="local"), CLIP, 60, 1)
+    assert "single uploads (their noise is drawn for the sum at once)" in local.not_attacked
+
+
+@pytest.mark.parametrize(
+    ("changes", "schedule"),
+    [
+        ({}, "fixed"),
+        ({"noise_schedule": "adaptive"}, "adaptive"),
+        ({"guarantee": "as-published"}, "adaptive"),
+        ({"client_epsilon": "7.5,3", "set": "client_budget=own"}, "adaptive"),
+    ],
+)
+def test_an_audit_has_the_noise_schedule_of_a_run(changes, schedule):
+    """The environment decides for a run without a controller of the noise; the audit is about the same ledger."""
+    made = config(clients=20, rounds=2, partition="iid", sampling_rate=0.5, **changes)
+    result = audit(made, CLIP, 60, 0)
+    assert result.federation.config.noise_schedule == schedule
+    run = Federation(replace(made, noise_schedule=schedule))
+    assert result.federation.charging.budgets[0].accountant == run.charging.budgets[0].accountant
+    assert result.charges.kept is (True if schedule == "fixed" else None)
+    assert result.charges.refused
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import optimize, stats
 from torch import Tensor
 
 from fl_core.base.errors import InputError
 from fl_core.base.streams import numpy_generator
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
-from fl_core.run.release import Cohorts, Draw, RoundRelease
+from fl_core.run.release import Cohorts, Draw, Releaser, RoundRelease
 from fl_core.training.executors import LocalWork
 from tests.fl_core.plain import config, plan
 
 torch.set_num_threads(1)
 CLIENTS = 5
+AT_ONCE = 40
+"""Releases drawn together, as runs of a batch."""
 WATCHED = 48
 """Coordinates whose covariance is looked at."""
 ERROR = 1e-9
@@ -92,6 +94,13 @@ class Measured:
     factor: float | None
 
 
+def copies(cohorts: Cohorts, count: int) -> Cohorts:
+    """The cohort of a run as those of so many runs."""
+    values = {one.name: getattr(cohorts, one.name) for one in fields(cohorts)}
+    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    return replace(cohorts, **{name: value.expand(count, *value.shape[1:]) for name, value in tensors.items()})
+
+
 def measured(made: FederationConfig, draws: int) -> Measured:
     federation, handed = Federation(made), []
     releaser, moves = federation.releaser, torch.Generator().manual_seed(1)
@@ -111,13 +120,13 @@ def measured(made: FederationConfig, draws: int) -> Measured:
     federation.run_round(plan())
     figures = federation.run_round(plan()).figures
     cohorts, size = handed[-1], federation.model.size
-    random = numpy_generator(0, "audit")
+    many, random = copies(cohorts, AT_ONCE), numpy_generator(0, "audit")
 
     def draw(uploads: bool) -> Tensor:
-        shape = (1, cohorts.present.shape[1], size) if uploads else (1, size)
+        shape = (AT_ONCE, cohorts.present.shape[1], size) if uploads else (AT_ONCE, size)
         return torch.from_numpy(random.standard_normal(shape, dtype=np.float32))
 
-    released = [releaser(cohorts, draw) for _ in range(draws)]
+    released = [releaser(many, draw) for _ in range(draws // AT_ONCE)]
     (claim,), (ledger,) = federation.charging.claims, federation.ledgers
     factor = None
     if claim is not None:
@@ -127,7 +136,7 @@ def measured(made: FederationConfig, draws: int) -> Measured:
         federation=federation,
         cohorts=cohorts,
         exact=released[0].exact[0],
-        noise=torch.stack([one.total[0] - one.exact[0] for one in released]).to(torch.float64),
+        noise=torch.cat([one.total - one.exact for one in released]).to(torch.float64),
         uploads=None if released[0].uploads is None else released[0].uploads[0],
         bytes=float(figures["uplink_bytes"][0]),
         factor=factor,
@@ -233,3 +242,59 @@ def test_noise_and_bytes_are_what_the_noise_model_tells(edits, placement, guaran
 @pytest.mark.parametrize(("edits", "placement", "guarantee"), combinations(True))
 def test_noise_and_bytes_are_what_the_noise_model_tells_in_every_combination(edits, placement, guarantee):
     check(edits, placement, guarantee, draws=4000)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Invert the privacy curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)."""
+
+    def excess(epsilon: float) -> float:
+        less = math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+        return float(stats.norm.cdf(mu / 2 - epsilon / mu) - less - delta)
+
+    return float(optimize.brentq(excess, 0, 100, xtol=1e-12))
+
+
+def claimed_mu(epsilon: float, delta: float) -> float:
+    """Invert the papers' accounting: ε of Gaussian DP by Rényi DP at Opacus' default orders."""
+    orders = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 64)))
+    slack = np.log1p(-1 / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
+    return float(optimize.brentq(lambda mu: np.min(orders * mu**2 / 2 + slack) - epsilon, 1e-3, 100, xtol=1e-12))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "fedglp-adp", "without": "adaptive-clipping"},
+        {"method": "dp-fedavg", "set": "personalization=growing-mask,mask_from=uploads"},
+    ],
+)
+def test_masked_noise_of_one_clip_certifies_what_the_rarest_coordinate_has(changes):
+    """Where k of m clients noise a coordinate, of variance 1/m each, a round costs m/k times 1/σ².
+
+    Ten clients, twenty rounds, ε 2 at δ 0.05: the noise would be worth ε 1.534 if all clients noised everything.
+    """
+    told = []
+    for edit in ("", "mechanism.upload_noise=true"):
+        edits = ",".join(filter(None, (changes.get("set", ""), edit)))
+        size = {"clients": 10, "rounds": 20, "epsilon": 2.0, "delta": 0.05}
+        made = FederationConfig(**changes | {"set": edits}, guarantee="as-published", executor="vectorized", **size)
+        federation, counts = Federation(made), []
+        releaser = federation.releaser
+
+        class Spy(Releaser):
+            def __call__(self, cohorts: Cohorts, draw: Draw, releaser=releaser, counts=counts) -> RoundRelease:
+                assert cohorts.uploaded is not None
+                here = cohorts.uploaded[0].sum(0)
+                counts.append(float(here[here > 0].min()))
+                return releaser(cohorts, draw)
+
+        federation.releaser = Spy(made, federation.recipe, federation.model)
+        while not federation.done.any():
+            federation.run_round(plan())
+        precision = claimed_mu(2.0, 0.05) ** 2 / 20
+        assert gaussian_epsilon(math.sqrt(20 * precision), 0.05) == pytest.approx(1.534, abs=5e-4)
+        expected = gaussian_epsilon(math.sqrt(sum(10 / count for count in counts) * precision), 0.05)
+        assert min(counts) < 3
+        assert federation.ledgers[0].epsilon_of_noise() == pytest.approx(expected, rel=1e-4)
+        told.append(federation.ledgers[0].epsilon_of_noise())
+    assert told[0] == told[1]
