@@ -13,8 +13,11 @@ import tyro
 from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.options import OPTIONS, option
-from fl_core.base.errors import InputError, require, require_count, require_name, require_positive
+from envs.instances import INSTANCES
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import InputError, require_name
 from fl_core.run.choices import CHOICES, one_of
+from fl_core.run.config import SEED
 
 PARALLELS = ("auto", "rows", "processes")
 
@@ -86,15 +89,7 @@ class TrainingConfig:
         }
         for field, allowed in names.items():
             require_name(field, getattr(self, field), allowed)
-        for field in ("episodes", "validation_instances", "validation_every", "checkpoint_every"):
-            require_count(field, getattr(self, field))
-        require_count("episodes_per_instance", self.episodes_per_instance)
-        require_count("environments", self.environments, least=2)
-        for field in ("timesteps", "seed"):
-            require_count(field, getattr(self, field), least=0)
-        for field in ("learning_rate", "gamma"):
-            require_positive(field, getattr(self, field))
-        require(self.gamma <= 1, f"gamma is {self.gamma}, but it must lie in (0, 1].")
+        check_numbers(self, BOUNDS)
         self._check_options()
         ALGORITHMS[self.algo].learner_class()
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -127,6 +122,21 @@ class TrainingConfig:
         """
         per_update = self.environments * decisions
         return max(1, math.ceil(self.timesteps / per_update if self.timesteps else self.episodes / self.environments))
+
+
+BOUNDS: Mapping[str, Bounds] = {
+    "environments": count(2, 4096, "each plays a whole federation"),
+    "episodes_per_instance": count(1, 4096, "it is a number of environments"),
+    "episodes": count(1, 10_000_000, "more take months"),
+    "timesteps": count(0, 100_000_000, "more take months"),
+    "seed": SEED,
+    "learning_rate": Bounds(1e-12, 10, "smaller steps move nothing, and larger ones diverge"),
+    "gamma": Bounds(1e-6, 1),
+    "validation_instances": INSTANCES,
+    "validation_every": count(1, 10_000_000),
+    "checkpoint_every": count(1, 10_000_000),
+}
+"""Ranges of the numbers that every algorithm has, by field; those of the others are in `agents.options`."""
 
 
 def option_names() -> list[str]:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from agents.learned import core_of
 from agents.online_learner import OnlineLearner, OnlineSettings, keyed_randomness
-from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.values import read_value
+from fl_core.run.config import SEED
 from fl_core.run.plan import FloatArray
 
 State = tuple[NDArray[Any], ...]
@@ -54,6 +56,7 @@ def parse_online(text: str) -> OnlineSpec:
     """
     name, *pieces = text.split(":")
     require_name("controller", name, [NAME])
+    require(all(pieces), f"controller '{text}' has an empty part; write {NAME}[:accounted|:paper][:SEED].")
     signals = pieces.pop(0) if pieces and not pieces[0].isdecimal() else ""
     if signals:
         require_name(f"signals of controller '{NAME}'", signals, SEEN)
@@ -61,7 +64,9 @@ def parse_online(text: str) -> OnlineSpec:
         not pieces or (len(pieces) == 1 and pieces[0].isdecimal()),
         f"controller '{text}' does not end with a seed; write {NAME}[:accounted|:paper][:SEED].",
     )
-    return OnlineSpec(signals, int(pieces[0]) if pieces else 0)
+    seed = read_value(f"seed of controller '{NAME}'", pieces[0], int) if pieces else 0
+    SEED.check(f"seed of controller '{NAME}'", seed)
+    return OnlineSpec(signals, seed)
 
 
 class OnlinePPO:
@@ -93,7 +98,7 @@ class OnlinePPO:
             seed: of weights and exploration.
             settings: how it learns.
         """
-        require_count("seed", seed, least=0)
+        SEED.check("seed", seed)
         self.signals, self.seed, self.settings = signals, seed, settings or OnlineSettings()
         self._columns, self._features, self._chance_loss = list(columns), features, chance_loss
         with keyed_randomness(seed):

@@ -5,7 +5,6 @@ Which algorithms have an option, and its defaults, stands in `agents.algorithms.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,10 @@ from typing import Any
 import tyro
 
 from agents.algorithms import ACTIVATIONS, ALGORITHMS, default_text
-from fl_core.base.errors import require, require_count, require_name, require_positive
+from fl_core.base.bounds import Bounds, count
+from fl_core.base.errors import require, require_name
+from fl_core.base.text import short
+from fl_core.recipes.parts import WEIGHT
 
 Check = Callable[[str, Any], None]
 
@@ -48,31 +50,17 @@ def defaults_by_algorithm(name: str) -> str:
 # ---------------------------------------------------------------- checks
 
 
-def _between(low: float, high: float) -> Callable[[str, Any], None]:
-    def check(name: str, value: Any) -> None:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-        require(fits, f"{name} is {value!r}, but it must lie in [{low:g}, {high:g}].")
-
-    return check
-
-
-def _at_least_zero(name: str, value: Any) -> None:
-    require(0 <= value < math.inf, f"{name} is {value}, but it must be a finite number of at least 0.")
-
-
-def _whole_from_zero(name: str, value: Any) -> None:
-    require_count(name, value, least=0)
-
-
-def _share(name: str, value: Any) -> None:
-    require_positive(name, value)
-    require(value <= 1, f"{name} is {value}, but it must lie in (0, 1].")
-
-
 def _widths(name: str, value: Any) -> None:
-    require(len(value) > 0, f"{name} is empty, but it needs at least one hidden layer.")
+    require(isinstance(value, (tuple, list)), f"{name} is {short(value)}, but it must be a list of widths.")
+    require(0 < len(value) <= MOST_LAYERS, f"{name} has {len(value)} layers, but it needs 1 to {MOST_LAYERS}.")
     for width in value:
-        require_count(f"A width in {name}", width)
+        WIDTH.check(f"A width in {name}", width)
+
+
+MOST_LAYERS = 16
+WIDTH = count(1, 4096, "a policy of a few knobs needs no more")
+POSITIVE = Bounds(1e-9, 1e9, "beyond, it has no effect")
+SIZE = count(1, 10_000_000, "more do not fit into memory")
 
 
 def _activation(name: str, value: Any) -> None:
@@ -82,23 +70,23 @@ def _activation(name: str, value: Any) -> None:
 OPTIONS: dict[str, Option] = {
     "network": Option("Widths of the hidden layers", _widths),
     "activation": Option(f"Activation of the hidden layers, {' or '.join(ACTIVATIONS)}", _activation),
-    "lstm_size": Option("Width of the memory", require_count),
+    "lstm_size": Option("Width of the memory", WIDTH.check),
     "log_std_init": Option(
         "Natural logarithm of the exploration's standard deviation at the beginning; actions span [-1, 1]",
-        _between(-10, 2),
+        Bounds(-10, 2).check,
     ),
-    "n_epochs": Option("Passes over the collected decisions in each update", require_count),
-    "minibatches": Option("Parts that the collected decisions are split into in each pass", require_count),
-    "gae_lambda": Option("Trade-off between bias and variance of the advantages, in [0, 1]", _between(0, 1)),
-    "clip_range": Option("Largest relative change of an action's probability in an update", require_positive),
-    "target_kl": Option("Kullback-Leibler divergence at which an update stops early", require_positive),
-    "ent_coef": Option("Weight of the entropy in the loss", _at_least_zero),
-    "vf_coef": Option("Weight of the value function in the loss", _at_least_zero),
-    "max_grad_norm": Option("Largest norm of a gradient", require_positive),
-    "exploration_noise": Option("Standard deviation of the noise on actions, which span [-1, 1]", _at_least_zero),
-    "learning_starts": Option("Random decisions before anything is learned", _whole_from_zero),
-    "replay_size": Option("Decisions in the replay buffer", require_count),
-    "replay_batch": Option("Decisions from the replay buffer per gradient step", require_count),
-    "replay_ratio": Option("Gradient steps per decision", require_positive),
-    "polyak": Option("Share by which a gradient step moves the target networks, in (0, 1]", _share),
+    "n_epochs": Option("Passes over the collected decisions in each update", count(1, 1000).check),
+    "minibatches": Option("Parts that the collected decisions are split into in each pass", SIZE.check),
+    "gae_lambda": Option("Trade-off between bias and variance of the advantages, in [0, 1]", Bounds(0, 1).check),
+    "clip_range": Option("Largest relative change of an action's probability in an update", POSITIVE.check),
+    "target_kl": Option("Kullback-Leibler divergence at which an update stops early", POSITIVE.check),
+    "ent_coef": Option("Weight of the entropy in the loss", WEIGHT.check),
+    "vf_coef": Option("Weight of the value function in the loss", WEIGHT.check),
+    "max_grad_norm": Option("Largest norm of a gradient", POSITIVE.check),
+    "exploration_noise": Option("Standard deviation of the noise on actions, which span [-1, 1]", Bounds(0, 10).check),
+    "learning_starts": Option("Random decisions before anything is learned", count(0, 10_000_000).check),
+    "replay_size": Option("Decisions in the replay buffer", SIZE.check),
+    "replay_batch": Option("Decisions from the replay buffer per gradient step", count(1, 1_000_000).check),
+    "replay_ratio": Option("Gradient steps per decision", Bounds(1e-3, 1000).check),
+    "polyak": Option("Share by which a gradient step moves the target networks, in (0, 1]", Bounds(1e-6, 1).check),
 }

@@ -6,27 +6,28 @@ training and validation are proxies, whose samples no client of a test instance 
 
 from __future__ import annotations
 
-from fl_core.base.errors import require, require_count, require_name
+from fl_core.base.bounds import count
+from fl_core.base.errors import require, require_name
 
 INSTANCE_SETS = {"train": 1_000_000, "validation": 2_000_000, "test": 3_000_000}
 """First seed of each set."""
 INSTANCE_POPULATIONS = {"train": "proxy", "validation": "proxy", "test": "target"}
 """Whose data the clients of each set hold, where nothing else is asked for."""
 LARGEST_SET = 100_000
+INSTANCES = count(1, LARGEST_SET, "a set has no more")
 
 
-def instance_seeds(name: str, count: int, first: int = 0) -> list[int]:
-    """List `count` seeds of a set, from the one at place `first` on.
+def instance_seeds(name: str, size: int, first: int = 0) -> list[int]:
+    """List `size` seeds of a set, from the one at place `first` on.
 
     Raises:
         InputError: the set is unknown, or does not reach so far.
     """
     require_name("instances", name, INSTANCE_SETS)
-    require_count("Number of instances", count)
-    require(count <= LARGEST_SET, f"Number of instances is {count}, but a set has {LARGEST_SET} at most.")
-    require_count("First instance", first, least=0)
-    require(first + count <= LARGEST_SET, f"First instance is {first}, but a set ends at {LARGEST_SET}.")
-    return [INSTANCE_SETS[name] + offset for offset in range(first, first + count)]
+    INSTANCES.check("Number of instances", size)
+    count(0, LARGEST_SET - 1, "a set has no more").check("First instance", first)
+    require(first + size <= LARGEST_SET, f"First instance is {first}, but a set ends at {LARGEST_SET}.")
+    return [INSTANCE_SETS[name] + offset for offset in range(first, first + size)]
 
 
 def instance_population(name: str) -> str:

@@ -15,17 +15,26 @@ from typing import Any, TextIO
 
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.options import Invocation, last_value, parse, with_config
-from fl_core.base.errors import InputError, require_name
+from experiments.terminal import prepare_streams, shortage
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.files import spelled_out
+from fl_core.base.text import printable
 
 USAGE_ERROR = 2
+SHORTAGE = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status is 0, 2 for anything the user can mend, 130 for an interruption."""
+    """Run the command line.
+
+    The exit status is 0, 2 for anything the user can mend, 1 where the machine has too little of something, 130 for an
+    interruption.
+    """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    prepare_streams()
     warnings.showwarning = partial(_show_warning, sys.stderr)
     try:
+        _check_text(arguments)
         _dispatch(arguments)
     except InputError as error:
         return _complain(str(error))
@@ -36,13 +45,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.")
+        return _complain(printable(f"{error.filename or 'A file'} could not be used: {error.strerror or error}."))
+    except (ArithmeticError, ImportError, MemoryError, RuntimeError) as error:
+        sentence = shortage(error)
+        if sentence is None:
+            raise
+        return _complain(sentence, SHORTAGE)
     return 0
 
 
-def _complain(sentence: str) -> int:
+def _complain(sentence: str, status: int = USAGE_ERROR) -> int:
     print(f"dpilot: {sentence}", file=sys.stderr)
-    return USAGE_ERROR
+    return status
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse arguments that are no text: they would be refused again by every file that they are written to.
+
+    Raises:
+        InputError: one of them is not valid in the encoding of the system.
+    """
+    for argument in arguments:
+        fits = "\0" not in argument and not any("\ud800" <= letter <= "\udfff" for letter in argument)
+        require(fits, f"The argument '{argument}' is no valid text; write it in UTF-8.")
 
 
 def _show_warning(stream: TextIO, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

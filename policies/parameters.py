@@ -10,6 +10,7 @@ import numpy as np
 
 from envs.knobs import Knob
 from fl_core.base.errors import require
+from fl_core.base.values import read_value
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ NOT_NEGATIVE = Range(lambda value: value >= 0, "a finite number of at least 0")
 WHOLE = Range(lambda value: value >= 0 and value == int(value), "a whole number of at least 0")
 COUNT = Range(lambda value: value >= 1 and value == int(value), "a whole number of at least 1")
 
+LARGEST = 2.0**32
+"""No parameter is above it; the largest of all are seeds."""
 PLAIN, ANCHOR, KNOB = "plain", "anchor", "knob"
 """Units of defaults: 1, the anchor clip norm C* (the knob's default where there is none), the knob's default."""
 
@@ -71,10 +74,13 @@ class Parameter:
         Raises:
             InputError: it is not a finite number in the allowed range.
         """
+        who = f"{self.name} of controller '{controller}'"
+        value = read_value(who, value, float)
         require(
             math.isfinite(value) and self.allowed.holds(value),
-            f"{self.name} of controller '{controller}' is {value:g}, but it must be {self.allowed.text}.",
+            f"{who} is {value:g}, but it must be {self.allowed.text}.",
         )
+        require(abs(value) <= LARGEST, f"{who} is {value:g}, but it must be {LARGEST:g} at most.")
         return float(value)
 
     def candidates(self, knob: Knob | None, points: int) -> tuple[float, ...]:

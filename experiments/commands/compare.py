@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Console
 
 from envs import EnvSpec, Setting
-from envs.instances import instance_seeds
+from envs.instances import INSTANCES, instance_seeds
 from envs.tasks import default_federation, find_task
+from experiments.commands.consent import require_consent
 from experiments.contenders.bench import Bench, Needs
 from experiments.contenders.contenders import parse_contender, parse_contenders, prepare
 from experiments.contenders.fixed_clip_search import COARSE_VALUES
@@ -31,6 +31,7 @@ from experiments.reports.comparison import table, write_report
 from experiments.reports.verdict import verdict
 from experiments.reports.words import targets_text
 from experiments.statistics.summary import statistics_record
+from experiments.terminal import console
 from fl_core.base.errors import InputError, require, require_count
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
@@ -68,13 +69,14 @@ class CompareCommand:
     """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
     runs: Path = Path("runs")
     """Folder that receives the comparison's folder."""
+    yes: bool = False
+    """Start also what takes more than a million federated rounds."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> dict[str, Any]:
         """Compare, write the report, print the table and return the statistics."""
-        require_count("seeds", self.seeds)
-        require_count("first_seed", self.first_seed, least=0)
+        self._check_size()
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
         self.federation.require_seeded_noise("a comparison")
@@ -92,13 +94,25 @@ class CompareCommand:
         result = compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator))
         return finish(result, folder)
 
+    def _check_size(self) -> None:
+        """Refuse what cannot be played, and what takes very long without consent; searches are not counted."""
+        least = {"seeds": self.seeds, "draws": self.draws, "search_instances": self.search_instances}
+        for name, value in least.items():
+            require_count(name, value)
+        many = "seeds" if self.seeds >= self.draws or not self.generator else "draws"
+        plays = len(self.controllers) * self.seeds * (self.draws if self.generator else 1)
+        rounds, clients = self.federation.rounds, self.federation.clients
+        require_consent(self.yes, rounds * plays, many, least[many], clients)
+        require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
+        for name, value in least.items():
+            INSTANCES.check(name, value)
+
     def instances(self) -> tuple[Instance, ...]:
         """Make the instances to compare on; none for the task's own setting.
 
         Raises:
             InputError: they cannot be read, or are both named and drawn.
         """
-        require_count("draws", self.draws)
         if not self.generator:
             return vary(self.vary, self.federation)
         require(not self.vary, "vary and generator both say what instances differ in; give one of them.")
@@ -208,12 +222,12 @@ def finish(comparison: Comparison, folder: Path) -> dict[str, Any]:
     files = write_report(comparison, folder)
     for result in comparison.controllers:
         _write_events(comparison, result, folder / result.label.replace("/", "-"))
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(table(comparison))
-    console.print(verdict(comparison), highlight=False, soft_wrap=False)
-    console.print(f"Epsilon holds for: {comparison.basis}.", highlight=False, soft_wrap=False)
-    console.print(f"Report: {files['report.html']}", highlight=False, soft_wrap=True)
-    console.print(f"TensorBoard: tensorboard --logdir {folder.parent}", highlight=False, soft_wrap=True)
+    shown = console(100)
+    shown.print(table(comparison))
+    shown.print(verdict(comparison))
+    shown.print(f"Epsilon holds for: {comparison.basis}.")
+    shown.print(f"Report: {files['report.html']}", soft_wrap=True)
+    shown.print(f"TensorBoard: tensorboard --logdir {folder.parent}", soft_wrap=True)
     return {
         "folder": str(folder),
         "verdict": verdict(comparison),

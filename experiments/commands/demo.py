@@ -12,14 +12,14 @@ from rich.console import Console
 from agents.config import TrainingConfig
 from agents.training import train
 from envs import Setting
-from envs.instances import instance_seeds
+from envs.instances import INSTANCES, instance_seeds
 from experiments.commands.compare import DEFAULT_CONTROLLERS, command_line, compare, finish
+from experiments.commands.consent import require_consent
 from experiments.commands.train import TrainCommand
 from experiments.commands.train import finish as finish_training
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import make_players
 from experiments.records.folder import make_run_folder, write_yaml
-from fl_core.base.errors import require_count
 
 TASK = "digits"
 
@@ -38,15 +38,21 @@ class DemoCommand:
     """Seed of the training."""
     runs: Path = Path("runs")
     """Folder that receives everything."""
+    yes: bool = False
+    """Start also what takes more than a million federated rounds."""
 
     def execute(self) -> dict[str, Any]:
         """Run the demo, and return the statistics of its comparison."""
-        for name in ("seeds", "search_instances"):
-            require_count(name, getattr(self, name))
         began = time.monotonic()
         say = Console(highlight=False, soft_wrap=True).print
-        training = TrainCommand(training=TrainingConfig(episodes=self.episodes, seed=self.seed), runs=self.runs)
+        agent = TrainingConfig(episodes=self.episodes, seed=self.seed)
+        training = TrainCommand(training=agent, runs=self.runs, yes=self.yes)
         config = training.federation
+        plays = (len(DEFAULT_CONTROLLERS) + 1) * self.seeds
+        require_consent(self.yes, config.rounds * plays, "seeds", self.seeds, config.clients)
+        for name in ("seeds", "search_instances"):
+            INSTANCES.check(name, getattr(self, name))
+        training.check_cost()
         say(
             f"[bold]The task[/bold]: {config.clients} clients hold 8x8 digits, {config.partition} of labels each; "
             f"{config.rounds} rounds of {config.method} at epsilon {config.epsilon:g}, delta {config.delta:g} "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from experiments.records.run_state import RECORD as STATE
 from experiments.reports.drawing import figure_png
 from experiments.reports.ledger_figure import ledger_figure
 from experiments.reports.tables import Table
+from experiments.terminal import console
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import spelled_out, write_bytes
 from fl_core.privacy.accounting import ACCOUNTANTS
@@ -57,15 +57,13 @@ class LedgerCommand:
         if folder.name == FILE:
             folder = folder.parent
         record = read_record(folder)
-        console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-        print_report(record, console, self.accountants)
+        shown = console(100)
+        print_report(record, shown, self.accountants)
         if (folder / STATE).exists():
-            console.print(
-                f"Not to be published: {STATE} and its tensors hold the clients' data until the run has ended."
-            )
+            shown.print(f"Not to be published: {STATE} and its tensors hold the clients' data until the run has ended.")
         if record.ledger.charges:
             write_bytes(folder / FIGURE, figure_png(ledger_figure(record), dpi=150))
-            console.print(f"Figure: {folder / FIGURE}", soft_wrap=True, markup=False)
+            shown.print(f"Figure: {folder / FIGURE}", soft_wrap=True)
         facts = spelled_out(record.facts)
         return {
             "run": facts,
@@ -74,19 +72,19 @@ class LedgerCommand:
         }
 
 
-def print_report(record: RunRecord, console: Console, accountants: tuple[str, ...] = ()) -> None:
+def print_report(record: RunRecord, shown: Console, accountants: tuple[str, ...] = ()) -> None:
     """Print everything that a reviewer needs in order to judge the run's ε."""
     lines, facts = list(report_lines(record, accountants)), record.facts
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
-    console.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
+    shown.print(f"{facts.controller or 'a run'} on {facts.task} with {facts.method}, seed {facts.seed}: {done}")
     grid = Grid(box=None, show_header=False, padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column()
     for name, text in lines:
         grid.add_row(f"  {name}", text)
-    console.print(grid)
+    shown.print(grid)
     if record.ledger.charges:
-        console.print(releases_table(record.ledger).terminal())
+        shown.print(releases_table(record.ledger).terminal())
 
 
 def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:

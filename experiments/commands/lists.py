@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from agents.algorithms import ALGORITHMS, default_text
 from agents.curricula import CURRICULA
@@ -23,6 +21,7 @@ from envs.tasks import TASKS, find_task
 from experiments.contenders.contenders import LEARNED, TUNED
 from experiments.papers.tables import find_table, table_names
 from experiments.reports.tables import Table
+from experiments.terminal import console
 from fl_core.base.errors import require_name
 from fl_core.base.values import read_list
 from fl_core.data.datasets import DATASETS, dataset_available
@@ -244,4 +243,4 @@ def print_list(rows: Rows) -> None:
     """Print a table of texts; the first of the rows is its heading."""
     heading, *entries = rows
     table = Table(heading, tuple(entries), words=heading)
-    Console(width=None if sys.stdout.isatty() else 120).print(table.terminal())
+    console(120).print(table.terminal())

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
-import yaml
 
+from experiments.records.folder import read_yaml
 from fl_core.base.errors import InputError, require
-
-LARGEST_CONFIG = 1_000_000
-"""Most bytes of a configuration file."""
 
 Help = tyro.conf.arg
 _EXTRA: tuple[tuple[str, Any, Any], ...] = (
@@ -150,13 +147,7 @@ def config_arguments(name: str, cls: type[Any], path: Path) -> list[str]:
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
-        require(path.stat().st_size <= LARGEST_CONFIG, f"The file '{path}' is too large to be a file of options.")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"The file '{path}' could not be read: {error.strerror or error}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"The file '{path}' is no YAML: {' '.join(str(error).split())[:200]}.") from error
+    content = read_yaml(path)
     named = isinstance(content, dict) and all(isinstance(key, str) for key in content)
     require(named, f"The file '{path}' must hold options by name, as 'epsilon: 4'.")
     return dict(content)

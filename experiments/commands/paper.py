@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from envs.instances import INSTANCES
+from experiments.commands.consent import require_consent
 from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import Cell, make_cells
@@ -17,11 +19,14 @@ from experiments.papers.jobs import distinct, run_cells
 from experiments.papers.results import BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
+from fl_core.base.bounds import count
 from fl_core.base.errors import require, require_count, require_name, unknown_name
 from fl_core.base.values import field_kinds, read_assignment, read_value
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
 from fl_core.run.config import FederationConfig
+
+JOBS = count(1, 256, "more than the machine has processors are slower")
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class PaperCommand:
     """Processes that run cells side by side, one thread each."""
     runs: Path = Path("runs")
     """Folder that receives the table's folder."""
+    yes: bool = False
+    """Start also what takes more than a million federated rounds."""
     folder: Path | None = None
     """The table's folder itself: to continue one that was moved, or to add to one."""
     keep_code: tuple[str, ...] = ()
@@ -67,6 +74,10 @@ class PaperCommand:
             return ListCommand("papers").execute()
         table, change = find_table(self.name), self._change()
         self._check()
+        once = distinct(make_cells(table, self.guarantees, 1, change))
+        rounds = self.seeds * sum(cell.federation.rounds for cell in once)
+        require_consent(self.yes, rounds, "seeds", self.seeds, once[0].federation.clients)
+        INSTANCES.check("seeds", self.seeds)
         folder = self.folder or self.runs / self._folder_name()
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
         wanted = [cell for cell in everything if cell.guarantee in self.guarantees]
@@ -87,7 +98,7 @@ class PaperCommand:
 
     def _check(self) -> None:
         require_count("seeds", self.seeds)
-        require_count("jobs", self.jobs)
+        JOBS.check("jobs", self.jobs)
         require_count("rounds", self.rounds, least=0)
         require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
         for guarantee in self.guarantees:
@@ -95,9 +106,13 @@ class PaperCommand:
 
     def _change(self) -> dict[str, Any]:
         """Collect the settings that replace the table's everywhere."""
-        change: dict[str, Any] = dict(_change(one) for one in self.change)
         named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
-        return change | {name: value for name, value in named.items() if value}
+        change: dict[str, Any] = {name: value for name, value in named.items() if value}
+        for one in self.change:
+            name, value = _change(one)
+            require(name not in change, f"change: {name} is '{value}', but it is set to '{change.get(name)}' already.")
+            change[name] = value
+        return change
 
     def _folder_name(self) -> str:
         """Name the table's folder, the same for the same settings, so that a command finds it again."""
@@ -118,6 +133,7 @@ def _change(text: str) -> tuple[str, Any]:
     """Read a setting and its value, as `epsilon=2`."""
     kinds = {**field_kinds(FederationConfig), "clip_norm": float, "controller": str}
     name, value = read_assignment("change", text, "SETTING=VALUE")
+    require(name != "guarantee", f"change: guarantee is '{value}', but it has an option of its own, --guarantees.")
     require_name("change: setting", name, kinds)
     return name, read_value(f"change: {name}", value, kinds[name])
 

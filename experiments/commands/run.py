@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import tyro
 
 from envs import EnvCore, EnvSpec, Setting
+from envs.instances import INSTANCES
 from envs.playing import RowProgress, decisions
 from envs.tasks import default_federation, find_task
+from experiments.commands.consent import require_consent
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import make_players, parse_contenders, prepare
 from experiments.contenders.play import Player, episode_of
@@ -25,11 +27,11 @@ from experiments.records.privacy import privacy_report
 from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
 from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
-from fl_core.base.errors import require, require_count
+from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import EVALUATIONS, one_of
-from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.config import SEED, FederationConfig, RunSettings
 from fl_core.run.plan import find_metric
 
 VIEW = ("knobs", "signals", "decision_rounds", "context")
@@ -61,6 +63,8 @@ class RunCommand:
     show: Annotated[str, tyro.conf.arg(help=SHOW_HELP), one_of(SHOWS)] = "all"
     runs: Path = Path("runs")
     """Folder that receives the run's folder."""
+    yes: bool = False
+    """Start also what takes more than a million federated rounds."""
     resume: Path | None = None
     """Folder of an interrupted run to continue; every other option is taken from it."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
@@ -70,7 +74,10 @@ class RunCommand:
         """Play the run, write its records, print its result and return its summary."""
         if self.resume is not None:
             return _go_on(self.resume)
-        require_count("seed", self.seed, least=0)
+        SEED.check("seed", self.seed)
+        rounds, clients = self.federation.rounds, self.federation.clients
+        require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
+        INSTANCES.check("search_instances", self.search_instances)
         shown = Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)

@@ -10,15 +10,18 @@ from typing import Annotated, Any
 import tyro
 
 from agents.config import TrainingConfig
+from agents.costs import rounds_ahead
+from agents.rollouts import decisions_per_episode
 from agents.trainer import TrainingResult
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, EnvSpec, Setting
 from envs.context import CONTEXTS
-from envs.rewards import REWARDS
+from envs.rewards import REWARDS, find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import default_federation, find_task
+from experiments.commands.consent import require_consent
 from experiments.records.folder import make_run_folder, write_yaml
-from fl_core.base.errors import require, require_name
+from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.files import write_json
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
@@ -52,6 +55,8 @@ class TrainCommand:
     train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
     """Clients whose runs it learns from and is validated on: proxy, or, at a cost in privacy that no epsilon contains,
     target or all."""
+    yes: bool = False
+    """Start also what takes more than a million federated rounds."""
     resume: Path | None = None
     """Folder of an interrupted training to continue; every other option is taken from it."""
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
@@ -65,6 +70,7 @@ class TrainCommand:
             folder = self.resume
             result = resume(folder, progress=True)
         else:
+            self.check_cost()
             require_knobs(EnvCore(self.setting()))  # refuses what does not fit before a folder is made
             folder = self.new_folder()
             result = train(self.setting(), self.training, folder, progress=True)
@@ -93,6 +99,20 @@ class TrainCommand:
             context=self.context,
         )
         return Setting(replace(task, federation=replace(self.federation, population=self.train_on)), spec)
+
+    def check_cost(self) -> None:
+        """Refuse a training that takes very long without consent.
+
+        Raises:
+            InputError: as `require_consent`.
+        """
+        training, rounds = self.training, self.federation.rounds
+        require_count("decision_rounds", self.decision_rounds)
+        updates = training.updates(decisions_per_episode(rounds, self.decision_rounds))
+        total = rounds_ahead(training, 0, updates, rounds, find_reward(self.reward).needs_reference)
+        validations = total - rounds_ahead(replace(training, validation_instances=1), 0, updates, rounds, False)
+        name = "validation_instances" if 2 * validations > total else "timesteps" if training.timesteps else "episodes"
+        require_consent(self.yes, total, name, getattr(training, name), self.federation.clients)
 
     def new_folder(self) -> Path:
         """Make the training's folder, with its configuration in it."""

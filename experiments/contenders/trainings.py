@@ -17,6 +17,7 @@ from experiments.contenders.environments import Environments
 from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.records.costs import PriorRounds
 from fl_core.base.errors import InputError, require
+from fl_core.base.values import read_list
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def training_folders(spec: str) -> list[Path]:
     """
     algorithm, _, text = spec.partition(":")
     folders: list[Path] = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    for part in read_list(f"controller '{spec}'", text):
         found = sorted(glob.glob(part)) if glob.has_magic(part) and not Path(part).exists() else [part]
         require(bool(found), f"controller '{spec}' names '{part}', but no folder fits that.")
         folders += [Path(name) for name in found]

@@ -24,6 +24,7 @@ from fl_core.base.files import digest, spelled_out
 from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.models.model import build_model
 from fl_core.run.config import FederationConfig
+from fl_core.run.plan import CLIP_NORM
 from policies.catalog import parse_controller
 
 HELD_FIXED = "none"
@@ -176,6 +177,7 @@ def _cell(
 
 def _setting(federation: FederationConfig, clip_norm: float, view: EnvSpec) -> Setting:
     """Make a task of the run's own, under one name for all, so that equal runs of two tables have equal settings."""
+    CLIP_NORM.check("clip_norm", clip_norm)
     clip_range = (clip_norm / CLIP_SPAN, clip_norm * CLIP_SPAN)
     return Setting(Task("paper", "a cell of a paper's table", federation, clip_range, clip_norm), view)
 

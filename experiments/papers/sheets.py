@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from experiments.papers.results import OVERALL, BlockResult, Number
 from experiments.papers.tables import MEASURES, PaperTable
 from experiments.reports.tables import Table, markdown_line
+from experiments.terminal import console
 from fl_core.base.files import write_text
 from fl_core.run.choices import EVALUATIONS
 
@@ -221,11 +219,11 @@ def write_markdown(table: PaperTable, results: Sequence[BlockResult], folder: Pa
 
 def print_sheets(results: Sequence[BlockResult]) -> None:
     """Print the sheets on the terminal."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    shown = console(140)
     for result in results:
         for sheet in sheets(result):
-            console.print(sheet.title, style="bold", highlight=False, markup=False, soft_wrap=True)
-            console.print(sheet.table.terminal(wrap_numbers=True))
+            shown.print(sheet.title, style="bold", soft_wrap=True)
+            shown.print(sheet.table.terminal(wrap_numbers=True))
             for remark in sheet.remarks:
-                console.print(f"  {remark}", highlight=False, markup=False, soft_wrap=True)
-            console.print()
+                shown.print(f"  {remark}", soft_wrap=True)
+            shown.print()

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiments.records.folder import read_yaml
 from experiments.records.run_state import FORMAT as STATE_FORMAT
 from experiments.records.run_state import RECORD as STATE
 from fl_core.base.errors import InputError, require
@@ -78,7 +77,7 @@ def _told(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read what the other files of a run's folder say of it, as far as they are there, by the facts' names."""
     try:
         if (folder / CONFIG).exists():
-            said = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+            said = read_yaml(folder / CONFIG)
             yield CONFIG, _top(said) | _settings(said["federation"])
         if (folder / SUMMARY).exists():
             said = read_json(folder / SUMMARY)
@@ -87,7 +86,7 @@ def _told(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if (folder / STATE).exists():
             said = read_sealed(folder / STATE, STATE_FORMAT)["about"]
             yield STATE, _settings(said["settings"]) | {"task": said["settings"]["task"], "seed": said["seed"]}
-    except (KeyError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"The folder '{folder}' holds a file that no run wrote ({error!r}).") from error

@@ -14,8 +14,10 @@ from fl_core.audit.public import PublicState, attack_public
 from fl_core.audit.sensitivity import Sensitivity, attack_sensitivity
 from fl_core.audit.staging import StagedFederation
 from fl_core.audit.telemetry import TelemetryNoise, attack_telemetry
-from fl_core.base.errors import require, require_count, require_positive
-from fl_core.run.config import FederationConfig
+from fl_core.base.bounds import count
+from fl_core.base.errors import require
+from fl_core.run.config import SEED, FederationConfig
+from fl_core.run.plan import CLIP_NORM
 
 ATTACKS = {
     "sensitivity": "one client with and without, the noise off",
@@ -33,6 +35,7 @@ UNTRIED = (
     "what clients keep or show elsewhere, such as exact metrics in reports",
 )
 """Parts of every claim that none of the attacks tries."""
+CANARIES = count(1, 100_000, "each has a direction of the model's size")
 AGAIN = 2**31
 """Offset of the seed of new canaries."""
 
@@ -141,9 +144,9 @@ def audit(config: FederationConfig, clip_norm: float, canaries: int = 200, seed:
     Raises:
         InputError: the method releases nothing, or claims nothing, or a value is out of range.
     """
-    require_count("seed", seed, least=0)
-    require_count("canaries", canaries)
-    require_positive("clip_norm", clip_norm)
+    SEED.check("seed", seed)
+    CANARIES.check("canaries", canaries)
+    CLIP_NORM.check("clip_norm", clip_norm)
     require_claim(config)
     config = replace(  # as a run whose noise no controller sets; measured in the model's own units
         config, noise_schedule=config.noise_schedule_as_run(controlled=False), update_scale=1.0

@@ -10,12 +10,23 @@ import difflib
 import math
 from collections.abc import Iterable
 
+from fl_core.base.text import sentence, short
+
 SHORT_CATALOGUE = 4
 """Largest catalogue whose names are all listed in a message, beside the near ones."""
+LONGEST_NAME = 100
+"""Letters of an unknown name that a message quotes in full."""
 
 
 class InputError(ValueError):
-    """A request that cannot be carried out as it stands; the message is one sentence for the user."""
+    """A request that cannot be carried out as it stands; the message is one sentence for the user.
+
+    What it quotes may be anybody's: letters that a terminal obeys are written as escapes.
+    """
+
+    def __init__(self, message: str):
+        """Take the sentence."""
+        super().__init__(sentence(message))
 
 
 def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputError:
@@ -24,12 +35,13 @@ def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputErro
     Prefer `require_name`; call this where the condition is not membership in `allowed`.
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.5)
+    told = value if isinstance(value, str) and len(value) <= LONGEST_NAME else short(value)
+    near = difflib.get_close_matches(str(told), names, n=3, cutoff=0.5)
     known = f"known are {', '.join(names)}"
     hint = f"did you mean {' or '.join(near)}" if near else known
     if near and len(names) <= SHORT_CATALOGUE:
         hint += f"; {known}"
-    return InputError(f"{field} '{value}' is unknown; {hint}.")
+    return InputError(f"{field} '{told}' is unknown; {hint}.")
 
 
 def require(condition: bool, message: str) -> None:
@@ -41,7 +53,7 @@ def require(condition: bool, message: str) -> None:
 def require_name(field: str, value: object, allowed: Iterable[str]) -> None:
     """Raise `InputError` unless the value is one of the allowed names, as in `method 'fedavgg' is unknown; ...`."""
     names = list(allowed)
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         raise unknown_name(field, value, names)
 
 
@@ -49,7 +61,7 @@ def require_positive(field: str, value: float) -> None:
     """Raise `InputError` unless the value is a finite number above zero."""
     require(
         isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0,
-        f"{field} is {value}, but it must be a finite number above 0.",
+        f"{field} is {short(value)}, but it must be a finite number above 0.",
     )
 
 
@@ -57,5 +69,5 @@ def require_count(field: str, value: int, least: int = 1) -> None:
     """Raise `InputError` unless the value is a whole number of at least `least`."""
     require(
         isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"{field} is {value}, but it must be a whole number of at least {least}.",
+        f"{field} is {short(value)}, but it must be a whole number of at least {least}.",
     )

@@ -13,10 +13,17 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
+from fl_core.base.text import is_printable, short
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 """Spelling in JSON -> the float it stands for."""
+MOST_BYTES = 1 << 28
+"""Bytes of a record; longer files are not read."""
+DEEPEST = 64
+"""Levels of nesting of a record."""
+LARGEST_INTEGER = 1 << 64
+"""Whole numbers of a record are below it."""
 
 
 def spelled_out(value: Any) -> Any:
@@ -86,15 +93,99 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file into Python values.
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """Read a file.
+
+    Args:
+        path: the file.
+        most: bytes that it may have; None for no limit.
 
     Raises:
-        InputError: the file is missing, unreadable or not JSON.
+        InputError: it is missing, cannot be read or is longer.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"The file '{path}' could not be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise InputError(f"The file '{path}' is not valid JSON: {error}.") from error
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if most is not None and size > most:
+                raise InputError(f"The file '{path}' has {size:,} bytes, but {most:,} are the most that are read.")
+            return file.read()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        if isinstance(error, InputError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InputError(f"The file '{path}' could not be read: {reason or error}.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file into Python values, whoever wrote it; see `parse_json`.
+
+    Raises:
+        InputError: the file is missing, unreadable or longer than `MOST_BYTES`, or `parse_json` refuses it.
+    """
+    return parse_json(read_bytes(path, MOST_BYTES), f"The file '{path}'")
+
+
+def parse_json(content: bytes | str, what: str, records: bool = True) -> Any:
+    """Parse JSON into Python values that everything else can work with.
+
+    Args:
+        content: the JSON, in UTF-8.
+        what: for messages: "The file 'x'".
+        records: False for bulk data, whose values are checked by whoever takes them.
+
+    Raises:
+        InputError: it is not strict JSON, names a field twice, is nested deeper than `DEEPEST`, or holds a number or a
+            text that no record has: one beyond 64 bits, or with control characters.
+    """
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        value = json.loads(text, parse_constant=_no_constant if records else None, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"{what} is not valid JSON: {reason}.") from error
+    if records:
+        check_values(value, what)
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its entries; two of one name would be read differently by different readers."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {short(next(name for name in names if names.count(name) > 1))} stands twice in it")
+    return found
+
+
+def check_values(value: Any, what: str, finite: bool = True) -> None:
+    """Refuse values that no record holds, level by level, so that no nesting is too deep for the check itself.
+
+    Args:
+        value: nested lists and mappings of texts and numbers.
+        what: for messages: "The file 'x'".
+        finite: whether all numbers must be finite.
+
+    Raises:
+        InputError: as in `parse_json`.
+    """
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        require(depth <= DEEPEST, f"{what} is nested more than {DEEPEST} levels deep, so it is no record.")
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+            elif isinstance(one, str):
+                require(is_printable(one), f"{what} holds the text {short(one)}, with characters that cannot be shown.")
+            elif isinstance(one, (int, float)):
+                fits = abs(one) < LARGEST_INTEGER if isinstance(one, int) else math.isfinite(one) or not finite
+                require(fits, f"{what} holds the number {short(one)}, which is beyond 64 bits.")
+        level = inner

@@ -209,8 +209,18 @@ DATASETS: dict[str, DatasetEntry] = {
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """Return the folder that datasets are looked for in: the one given, else $DPILOT_DATA, else ~/.cache/dpilot."""
-    return Path(root or os.environ.get("DPILOT_DATA") or "~/.cache/dpilot").expanduser()
+    """Return the folder that datasets are looked for in: the one given, else $DPILOT_DATA, else ~/.cache/dpilot.
+
+    Raises:
+        InputError: it begins with the home of somebody who has none here.
+    """
+    asked = root or os.environ.get("DPILOT_DATA") or "~/.cache/dpilot"
+    path = isinstance(asked, (str, Path)) and "\0" not in str(asked)
+    require(path, f"data_root is {asked!r}, but it must be a path.")
+    try:
+        return Path(asked).expanduser()
+    except RuntimeError as error:
+        raise InputError(f"data_root is '{asked}', but there is no such home folder; write the whole path.") from error
 
 
 def dataset_entry(name: str) -> DatasetEntry:

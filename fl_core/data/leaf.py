@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fl_core.base.files import read_json
+from fl_core.base.files import parse_json, read_bytes
 from fl_core.data.samples import NotObtained, Samples, checked, reading, unusable
 
 FOLDER = "femnist"
@@ -68,11 +68,14 @@ def _read_part(root: Path, part: str, classes: int) -> dict[str, Writer]:
 
 def _read_file(path: Path, classes: int) -> dict[str, Writer]:
     with reading(path):
-        content = read_json(path)
+        content = parse_json(read_bytes(path), f"The file '{path}'", records=False)
         users, counts, data = content["users"], content["num_samples"], content["user_data"]
         if not (len(users) == len(counts) == len(data)):
             raise ValueError("users, num_samples and user_data differ in length")
-        return {str(user): _writer(data[user], count, classes) for user, count in zip(users, counts, strict=True)}
+        named = isinstance(users, list) and isinstance(data, dict) and all(isinstance(user, str) for user in users)
+        if not named or set(users) != set(data):
+            raise ValueError("users are not the names in user_data, each once")
+        return {user: _writer(data[user], count, classes) for user, count in zip(users, counts, strict=True)}
 
 
 def _writer(data: Any, count: Any, classes: int) -> Writer:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fl_core.base.arrays import BoolArray, IndexArray
+from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.streams import numpy_generator
 
@@ -34,8 +35,10 @@ PARTITIONS: Mapping[str, str] = MappingProxyType(
 _WHOLE = frozenset({"shards", "classes"})
 _REAL = frozenset({"dirichlet", "label_skew"})
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
-_LARGEST_ALPHA = 1e6
-"""Above this Dir(alpha) is uniform to a tenth of a percent, and its gamma draws would overflow."""
+_PARAMETERS = {
+    "dirichlet": Bounds(1e-3, 1e6, "with less each class goes to one client, with more to all alike"),
+    "label_skew": Bounds(1e-3, 1, "it is a share of the classes"),
+}
 
 
 def parse_partition(spec: str) -> tuple[str, float | None]:
@@ -78,12 +81,9 @@ def _parameter(spec: str, kind: str, written: str) -> float:
         require(value >= 1, f"partition is '{spec}', but the parameter of {kind} must be a whole number of at least 1.")
         return int(value)
     value = float(written) if _NUMBER.fullmatch(written) else math.nan
-    allowed = "a finite number above 0" if kind == "dirichlet" else "a number in (0, 1]"
-    largest = math.inf if kind == "dirichlet" else 1.0
-    require(
-        math.isfinite(value) and 0 < value <= largest,
-        f"partition is '{spec}', but the parameter of {kind} must be {allowed}.",
-    )
+    bounds = _PARAMETERS[kind]
+    allowed = f"{bounds.allowed}: {bounds.why}"
+    require(bounds.hold(value), f"partition is '{spec}', but the parameter of {kind} must be {allowed}.")
     return value
 
 
@@ -142,7 +142,7 @@ def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Ge
     """Share each class out by Dir(α), then top up the poorest clients (Yurochkin et al. 2019)."""
     parts: list[list[IndexArray]] = [[] for _ in range(clients)]
     for members in _members(labels, rng):
-        proportions = rng.dirichlet(np.full(clients, min(alpha, _LARGEST_ALPHA)))
+        proportions = rng.dirichlet(np.full(clients, alpha))
         cuts = (np.cumsum(proportions)[:-1] * len(members)).astype(np.int64)
         for part, share in zip(parts, np.split(members, cuts), strict=True):
             part.append(share)

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
+from fl_core.base.bounds import Bounds
 from fl_core.base.errors import require
+from fl_core.base.text import short
 
 ORDERS: tuple[int, ...] = (*range(2, 257), 512, 1024)
 """Rényi orders α that are searched first: whole numbers, where there is a closed form; up to 1024 because high noise
@@ -32,24 +34,35 @@ def is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+EPSILON = Bounds(
+    1e-6,
+    1e9,
+    "less asks for noise in which nothing can be learned, and more promises nothing; inf trains without noise",
+    also=(math.inf,),
+)
+DELTA = Bounds(
+    1e-100, 0.9, "it is the chance that the promise fails, and less than the smallest of these is lost in rounding"
+)
+SAMPLING_RATE = Bounds(1e-6, 1, "with less, rounds have no clients")
+"""Ranges of the settings of a budget."""
+
+
 def require_epsilon(epsilon: float) -> None:
-    """Refuse anything but a number above 0; infinity is one."""
+    """Refuse anything but a number in `EPSILON`; infinity is one."""
     require(
-        is_number(epsilon) and epsilon > 0, f"epsilon is {epsilon}, but it must be above 0 (infinity means no limit)."
+        is_number(epsilon) and epsilon > 0, f"epsilon is {short(epsilon)}, but it must be above 0 (inf for no limit)."
     )
+    EPSILON.check("epsilon", epsilon)
 
 
 def require_delta(delta: float) -> None:
-    """Refuse anything but a number between 0 and 1."""
-    require(is_number(delta) and 0 < delta < 1, f"delta is {delta}, but it must be above 0 and below 1.")
+    """Refuse anything but a number in `DELTA`."""
+    DELTA.check("delta", delta)
 
 
 def require_sampling_rate(sampling_rate: float) -> None:
-    """Refuse anything but a number above 0 and at most 1."""
-    require(
-        is_number(sampling_rate) and 0 < sampling_rate <= 1,
-        f"sampling_rate is {sampling_rate}, but it must be above 0 and at most 1.",
-    )
+    """Refuse anything but a number in `SAMPLING_RATE`."""
+    SAMPLING_RATE.check("sampling_rate", sampling_rate)
 
 
 def require_noise_multiplier(noise_multiplier: float, zero_allowed: bool = True) -> None:

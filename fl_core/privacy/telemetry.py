@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.values import read_list
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def parse_telemetry(text: str) -> dict[str, float]:
     Raises:
         InputError: a name is unknown or repeated, or the shares do not sum to 1.
     """
-    entries = [piece.strip().partition("=") for piece in text.split(",") if piece.strip()]
+    entries = [piece.partition("=") for piece in read_list("telemetry", text)]
     names = [name.strip() for name, _, _ in entries]
     require(bool(names), "telemetry is empty, but it must name at least one release; clip-bit is the usual one.")
     for name in names:

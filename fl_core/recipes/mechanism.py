@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
 from typing_extensions import override
 
-from fl_core.base.errors import require, require_name
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import require_name
 from fl_core.recipes.client_budgets import CLIENT_BUDGETS, ClientBudget
 from fl_core.recipes.clipping import CLIPS, TRENDS, Clip
 from fl_core.recipes.parts import KnobRange, Part
@@ -42,6 +44,12 @@ class Mechanism(Part):
     """
 
     kind: ClassVar[str] = "mechanism"
+    bounds: ClassVar[Mapping[str, Bounds]] = {
+        "log_odds_step": Bounds(0, 100, "a step of more puts all weight on one layer"),
+        "budget_growth": Bounds(0, 100, "more leaves nothing for all rounds but the last"),
+        "client_budget_strength": Bounds(0, 10, "it is an exponent, and the paper's is 1"),
+        "clamp_count": count(1, 1_000_000, "it is a number of clients", also=(-1,)),
+    }
 
     clip: str = "global"
     log_odds_step: float = 0.8
@@ -62,13 +70,7 @@ class Mechanism(Part):
             ("client_budget", CLIENT_BUDGETS),
         ):
             require_name(f"mechanism.{name}", getattr(self, name), allowed)
-        for name in ("log_odds_step", "budget_growth", "client_budget_strength"):
-            value = getattr(self, name)
-            require(0 <= value < math.inf, f"mechanism.{name} is {value}, but it must be at least 0.")
-        require(
-            self.clamp_count == -1 or self.clamp_count > 0,
-            f"mechanism.clamp_count is {self.clamp_count}, but it must be above 0, or -1 for the expected cohort.",
-        )
+        check_numbers(self, self.bounds, "mechanism.")
 
     @property
     def clipping(self) -> Clip:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.base.errors import require, require_name, require_positive
-from fl_core.recipes.parts import Part
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import require_name
+from fl_core.recipes.parts import STEPS, Part
 from fl_core.recipes.terms import Batch, Context, Forward, PersonalConstraint, SharedConstraint, Term
 
 __all__ = ["Context", "Forward", "Objective", "Phase", "Update", "cross_entropy"]
@@ -89,6 +91,11 @@ class Objective(Part):
     """
 
     kind: ClassVar[str] = "objective"
+    bounds: ClassVar[Mapping[str, Bounds]] = {
+        "sharpness": Bounds(0, 1000, "the radius is a distance between weights"),
+        "head_work": STEPS,
+        "clamp_count": count(-1, 1_000_000, "it is a number of clients, 0 for none or -1 for the expected cohort"),
+    }
 
     schedule: str = "joint"
     terms: tuple[Term, ...] = field(default=())
@@ -99,14 +106,7 @@ class Objective(Part):
 
     def __post_init__(self) -> None:
         require_name("objective.schedule", self.schedule, SCHEDULES)
-        require(
-            0 <= self.sharpness < float("inf"), f"objective.sharpness is {self.sharpness}, but it must be at least 0."
-        )
-        require_positive("objective.head_work", self.head_work)
-        require(
-            self.clamp_count >= -1,
-            f"objective.clamp_count is {self.clamp_count}, but it must be a number of coordinates, 0 or -1.",
-        )
+        check_numbers(self, self.bounds, "objective.")
 
     @property
     def phases(self) -> tuple[Phase, ...]:

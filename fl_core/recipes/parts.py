@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+from fl_core.base.bounds import Bounds, count
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,23 @@ def clamp_size(count: int, cohort: float) -> float:
     return max(1.0, cohort) if count == -1 else float(count)
 
 
+WEIGHT = Bounds(0, 1e6, "a term of more would drown the loss")
+SHARE = Bounds(0, 1)
+STEPS = Bounds(0.001, 1000, "a phase is a multiple of the configured local work")
+SAMPLES = count(0, 10_000_000)
+"""Ranges that several parts share."""
+
+
 class Part:
     """One of the five parts of a method, or a part of its mechanism: its knobs, and what it releases and discloses.
 
     Attributes:
         kind: the name under which its catalogue lists it.
+        bounds: ranges of its numbers, by field.
     """
 
     kind: ClassVar[str] = "none"
+    bounds: ClassVar[Mapping[str, Bounds]] = {}
 
     @property
     def knobs(self) -> tuple[KnobRange, ...]:

@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import require, require_name, require_positive
+from fl_core.base.bounds import Bounds, check_numbers
+from fl_core.base.errors import require, require_name
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase, Update
-from fl_core.recipes.parts import Part
+from fl_core.recipes.parts import STEPS, Part
 
 Tensors = Mapping[str, Tensor]
 Fisher = Callable[[Tensor, int], Tensor]
@@ -79,6 +80,7 @@ class Personalization(Part):
     """
 
     kind: ClassVar[str] = "fixed-part"
+    bounds: ClassVar[Mapping[str, Bounds]] = {"adaptation_work": STEPS}
 
     adaptation: str = "none"
     adaptation_work: float = 1.0
@@ -90,7 +92,7 @@ class Personalization(Part):
         for name in ("adaptation", "local"):
             allowed = ("none", "head", "all") if name == "adaptation" else ("none", "head", "body", "all")
             require_name(f"personalization.{name}", getattr(self, name), allowed)
-        require_positive("personalization.adaptation_work", self.adaptation_work)
+        check_numbers(self, {**Personalization.bounds, **self.bounds}, "personalization.")
         require(
             self.local == "none" or self.kind == "fixed-part",
             f"personalization.local is '{self.local}', but '{self.kind}' has no such part; leave it at none.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from fl_core.base.errors import require, require_count, require_name, require_positive
+from fl_core.base.bounds import Bounds
+from fl_core.base.errors import require, require_name
 from fl_core.models.model import Model
+from fl_core.privacy.curves import EPSILON
 from fl_core.recipes.masks import grow, normalise_per_tensor
-from fl_core.recipes.parts import KnobRange
+from fl_core.recipes.parts import SAMPLES, SHARE, KnobRange
 from fl_core.recipes.personalization import ClientView, Personalization, Start, Tensors
 
 
@@ -116,6 +118,7 @@ class FisherMask(Personalization):
     """
 
     kind: ClassVar[str] = "fisher-mask"
+    bounds: ClassVar[Mapping[str, Bounds]] = {"threshold": SHARE, "samples": SAMPLES}
 
     tests: str = "trained"
     threshold: float = 0.1
@@ -123,11 +126,6 @@ class FisherMask(Personalization):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count("personalization.samples", self.samples, least=0)
-        require(
-            0 <= self.threshold <= 1,
-            f"personalization.threshold is {self.threshold}, but it must lie in [0, 1].",
-        )
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
 
     @property
@@ -167,6 +165,11 @@ class GrowingMask(Personalization):
     """
 
     kind: ClassVar[str] = "growing-mask"
+    bounds: ClassVar[Mapping[str, Bounds]] = {
+        "limit": SHARE,
+        "noise_growth": Bounds(-100, 100, "it is an exponent per unit of the noise multiplier"),
+        "reference_epsilon": EPSILON,
+    }
 
     tests: str = "trained"
     limit: float = 0.3
@@ -176,12 +179,6 @@ class GrowingMask(Personalization):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 <= self.limit <= 1, f"personalization.limit is {self.limit}, but it must lie in [0, 1].")
-        require(
-            math.isfinite(self.noise_growth),
-            f"personalization.noise_growth is {self.noise_growth}, but it must be finite.",
-        )
-        require_positive("personalization.reference_epsilon", self.reference_epsilon)
         require_name("personalization.mask_from", self.mask_from, ("aggregate", "uploads"))
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
 

@@ -7,7 +7,7 @@ unless every coordinate is noised, its support reveals data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from fl_core.base.errors import require, require_count, require_name
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import require, require_name
 from fl_core.models.model import Model, Span
 from fl_core.recipes.masks import keep_largest, normalise_per_tensor
-from fl_core.recipes.parts import KnobRange, Part
+from fl_core.recipes.parts import SAMPLES, KnobRange, Part
 from fl_core.recipes.terms import Context
 
 DEFAULT_SPARSE_LAYERS = 4
@@ -114,10 +115,16 @@ class Chosen(Sparsification):
         sparsity: share kept, in (0, 1].
     """
 
+    bounds: ClassVar[Mapping[str, Bounds]] = {
+        "sparsity": Bounds(1e-6, 1, "less keeps nothing of any model"),
+        "samples": SAMPLES,
+        "layers": count(0, 1000, "no model has more"),
+    }
+
     sparsity: float = 0.5
 
     def __post_init__(self) -> None:
-        require(0 < self.sparsity <= 1, f"sparsification.sparsity is {self.sparsity}, but it must lie in (0, 1].")
+        check_numbers(self, self.bounds, "sparsification.")
 
     @property
     @override
@@ -159,10 +166,6 @@ class FisherTop(Chosen):
 
     sparsity: float = 0.2
     samples: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_count("sparsification.samples", self.samples, least=0)
 
     @override
     def kept(self, trained: Trained) -> Tensor | None:
@@ -215,7 +218,6 @@ class Reparameterized(Chosen):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count("sparsification.layers", self.layers, least=0)
         require_name("sparsification.mask_from", self.mask_from, ("broadcast", "step"))
 
     @property

@@ -15,11 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
 
-from fl_core.base.errors import require, require_name, require_positive
+from fl_core.base.bounds import Bounds, check_numbers
+from fl_core.base.errors import require_name
+from fl_core.recipes.parts import SHARE, WEIGHT
 
 Context = Mapping[str, Tensor]
 """One client's tensors of this round: `start` (the vector that the phase starts from), `clip_norm` `[]`, and entries of
 other parts. Executors may map a leading client dimension over every entry."""
+
+TEMPERATURE = Bounds(0.01, 1000, "beyond, the softened probabilities are one or all classes alike")
 
 Forward = Callable[[Tensor, Tensor], Tensor]
 """Logits `[batch, classes]` from model parameters `[size]` and images `[batch, channels, height, width]`."""
@@ -54,16 +58,18 @@ class Term(ABC):
 
     Attributes:
         weight: its factor, at least 0.
+        bounds: ranges of its numbers, by field.
     """
 
     kind: ClassVar[str] = ""
+    bounds: ClassVar[Mapping[str, Bounds]] = {"weight": WEIGHT}
     needs: ClassVar[tuple[str, ...]] = ()
     """Names of the context's entries that it reads."""
 
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.weight < float("inf"), f"{self.kind}.weight is {self.weight}, but it must be at least 0.")
+        check_numbers(self, self.bounds, f"{self.kind}.")
 
     @abstractmethod
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
@@ -161,10 +167,7 @@ class Distillation(Term):
 
     weight: float = 1.0
     temperature: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(f"{self.kind}.temperature", self.temperature)
+    bounds: ClassVar[Mapping[str, Bounds]] = {"weight": WEIGHT, "temperature": TEMPERATURE}
 
     @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
@@ -191,12 +194,7 @@ class DecoupledDistillation(Term):
     weight: float = 0.5
     temperature: float = 3.0
     non_target: float = 0.25
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.weight <= 1, f"{self.kind}.weight is {self.weight}, but it must lie in [0, 1].")
-        require_positive(f"{self.kind}.temperature", self.temperature)
-        require(self.non_target >= 0, f"{self.kind}.non_target is {self.non_target}, but it must be at least 0.")
+    bounds: ClassVar[Mapping[str, Bounds]] = {"weight": SHARE, "temperature": TEMPERATURE, "non_target": WEIGHT}
 
     @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:

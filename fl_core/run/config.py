@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
 import torch
 
-from fl_core.base.errors import InputError, require, require_count, unknown_name
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import InputError, require, unknown_name
 from fl_core.base.values import read_list, read_value
-from fl_core.data.datasets import dataset_entry
+from fl_core.data.datasets import data_root, dataset_entry
 from fl_core.data.partition import parse_partition
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
 from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
-from fl_core.privacy.curves import is_number
+from fl_core.privacy.curves import DELTA, SAMPLING_RATE, require_epsilon
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import METHODS, find_method
 from fl_core.recipes.recipe import Recipe, edit, without
 from fl_core.run.choices import CHOICES, one_of
 from fl_core.training.optimizers import Optimizer
-
-MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -117,15 +116,8 @@ class FederationConfig:
 
     def __post_init__(self) -> None:
         self._check_names()
-        require_count("rounds", self.rounds)
-        require(self.rounds <= MOST_ROUNDS, f"rounds is {self.rounds}, but it must be {MOST_ROUNDS} at most.")
-        for field in ("clients", "batch_size", "local_steps"):
-            require_count(field, getattr(self, field))
-        for field in ("evaluation_samples", "memory_limit_mib"):
-            require_count(field, getattr(self, field), least=0)
-        for field, allowed, fits in _RANGES:
-            value = getattr(self, field)
-            require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
+        for field, allowed in BOUNDS.items():
+            allowed.check(field, getattr(self, field))
         self.local_optimizer()
         self._check_guarantee()
         self.check_epsilon(self.epsilon)
@@ -147,6 +139,7 @@ class FederationConfig:
             if known not in list(allowed):
                 raise unknown_name(field, name, allowed)
         dataset_entry(self.dataset)
+        data_root(self.data_root)
         parse_partition(self.partition)
         for field in ("set", "without", "client_epsilon", "telemetry"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
@@ -259,10 +252,7 @@ class FederationConfig:
 
     def check_epsilon(self, epsilon: float) -> None:
         """Raise `InputError` for an ε that is not above 0, or a finite one for a method that adds no noise."""
-        require(
-            is_number(epsilon) and epsilon > 0,
-            f"epsilon is {epsilon!r}, but it must be above 0 (inf trains without noise).",
-        )
+        require_epsilon(epsilon)
         recipe = self.recipe()
         require(
             epsilon == math.inf or not recipe.exchanges or recipe.private,
@@ -338,11 +328,8 @@ class RunSettings:
     update_scale: float | None = None
 
     def __post_init__(self) -> None:
-        require_count("seed", self.seed, least=0)
-        for field, allowed, fits in _RANGES:
-            value = getattr(self, field, None)
-            if value is not None:
-                require(is_number(value) and fits(value), f"{field} is {value!r}, but it must be {allowed}.")
+        SEED.check("seed", self.seed)
+        check_numbers(self, BOUNDS)
         if self.partition is not None:
             parse_partition(self.partition)
 
@@ -355,16 +342,24 @@ _NAMES: Mapping[str, Iterable[str]] = {
 }
 """Names allowed, by field."""
 
-_RANGES: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
-    ("test_fraction", "a number in (0, 0.5]", lambda value: 0 < value <= 0.5),
-    ("sampling_rate", "a number in (0, 1]", lambda value: 0 < value <= 1),
-    ("local_epochs", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
-    ("learning_rate", "a finite number above 0", lambda value: 0 < value < math.inf),
-    ("update_scale", "a number in [0.001, 1000]", lambda value: 1e-3 <= value <= 1e3),
-    ("momentum", "a number in [0, 1)", lambda value: 0 <= value < 1),
-    ("weight_decay", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
-    ("delta", "a number in (0, 1)", lambda value: 0 < value < 1),
-    ("telemetry_share", "a number in [0, 1)", lambda value: 0 <= value < 1),
-    ("bit_noise", "a finite number of at least 0", lambda value: 0 <= value < math.inf),
-)
-"""Numbers by field: what is allowed, in words and as a test. NaN passes none of them."""
+SEED = count(0, 2**63 - 1, "seeds have 63 bits")
+_FLOAT32 = "more is beyond the numbers that training computes with"
+BOUNDS: Mapping[str, Bounds] = {
+    "clients": count(1, 1_000_000, "no dataset has samples for more"),
+    "rounds": count(1, 1_000_000, "the ledger counts no more"),
+    "local_steps": count(1, 10_000, "more in a round is a training of its own"),
+    "batch_size": count(1, 100_000, "no client has more samples"),
+    "evaluation_samples": count(0, 10_000_000, "no dataset has more"),
+    "memory_limit_mib": count(0, 1 << 24, "no machine has more"),
+    "test_fraction": Bounds(0.001, 0.5, "a client keeps at least half of its samples to train on"),
+    "sampling_rate": SAMPLING_RATE,
+    "local_epochs": Bounds(0, 1000, "more in a round is a training of its own"),
+    "learning_rate": Bounds(1e-30, 1e30, _FLOAT32),
+    "update_scale": Bounds(1e-3, 1e3),
+    "momentum": Bounds(0, 1, below=True),
+    "weight_decay": Bounds(0, 1e30, _FLOAT32),
+    "delta": DELTA,
+    "telemetry_share": Bounds(0, 0.99, "the rest is all that the updates are protected by"),
+    "bit_noise": Bounds(0, 1e6, "more would hide any cohort"),
+}
+"""Ranges of the numbers, by field; that of epsilon depends on the method, see `FederationConfig.check_epsilon`."""

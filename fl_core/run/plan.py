@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require_name
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.recipes.parts import KnobRange
@@ -18,6 +19,8 @@ BoolArray = NDArray[np.bool_]
 CLIP_RANGE = (1e-9, 1e9)
 """Clip norms allowed. Norms are float32: squares of coordinates below 1e-19 vanish, so that a C of that size would be
 passed unnoticed; those above 1e19 overflow."""
+CLIP_NORM = Bounds(1e-6, 1e6, "updates are neither that short nor that long")
+"""Clip norms that a setting may name; a controller may go from there by a factor."""
 LEAST_SHARE = 1e-9
 """The least share of the remaining budget that a round may spend: less would need noise beyond float32."""
 

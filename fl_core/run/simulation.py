@@ -23,6 +23,7 @@ from fl_core.recipes.objective import Phase
 from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import Evaluation
+from fl_core.run.footprint import require_memory
 from fl_core.run.local_data import ClientTables, draw_batches, phase_steps
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
@@ -72,6 +73,7 @@ class Simulation:
         self.secrets = [b""] * runs
         self._indices = [self._client_index(one) for one in self.settings]
         self.tables = ClientTables(self._indices, self.device)
+        require_memory(config, self.recipe, self.model, runs, max(self.tables.widths))
 
     def _client_index(self, settings: RunSettings) -> ClientIndex:
         """Spread the samples of a run over its clients."""

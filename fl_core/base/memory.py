@@ -1,0 +1,46 @@
+"""Memory that this process may still take, as far as the system tells."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+
+import torch
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: torch.device) -> float:
+    """Estimate the bytes that tensors on a device may still take; infinity where the system does not tell."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return min(_of_machine(), _of_group(), _of_process())
+
+
+def _of_machine() -> float:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return math.inf
+
+
+def _of_group() -> float:
+    """Free bytes of the control group that a container is limited by."""
+    with contextlib.suppress(OSError, ValueError):
+        most = int((_CGROUP / "memory.max").read_text(encoding="ascii"))
+        return float(max(0, most - int((_CGROUP / "memory.current").read_text(encoding="ascii"))))
+    return math.inf
+
+
+def _of_process() -> float:
+    """Free bytes of the address space that `ulimit -v` leaves this process."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            return float(max(0, limit - pages * resource.getpagesize()))
+    return math.inf
