@@ -5,7 +5,9 @@ torchvision and scikit-learn take seconds to import, so each loader imports what
 
 from __future__ import annotations
 
-import tempfile
+import gzip
+import math
+import struct
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,19 +91,34 @@ def emnist_files(split: str) -> TorchvisionFiles:
 
 
 def read_idx(path: Path) -> Tensor:
-    """Read one IDX file, plain or gzipped: images uint8 `[n, height, width]` or labels int64 `[n]`.
+    """Read one IDX file of bytes, plain or gzipped: images uint8 `[n, height, width]` or labels int64 `[n]`.
+
+    The sizes in its header come first: no more is unpacked than they promise, and nothing if they promise too much.
 
     Raises:
-        InputError: the file is truncated or no IDX file; the sentence names it.
+        InputError: the file is truncated, too long or no IDX file; the sentence names it.
     """
-    from torchvision.datasets.mnist import read_image_file, read_label_file
-    from torchvision.datasets.utils import extract_archive
+    dimensions = 3 if "idx3" in path.name else 1
+    with reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        header = file.read(4 + 4 * dimensions)
+        if len(header) < 4 + 4 * dimensions or header[:4] != bytes((0, 0, _IDX_BYTES, dimensions)):
+            raise ValueError(f"it is no IDX file of bytes in {dimensions} dimensions")
+        shape = struct.unpack(f">{dimensions}I", header[4:])
+        size = math.prod(shape)
+        if size > LARGEST_IDX:
+            raise ValueError(f"its header promises {size:,} bytes, and {LARGEST_IDX:,} are the most that are read")
+        content = file.read(size + 1)
+        if len(content) != size:
+            found = "more" if len(content) > size else "less"
+            raise ValueError(f"it holds {found} than the {size:,} bytes that its header promises")
+    values = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape) if size else torch.empty(shape)
+    return values if dimensions == 3 else values.to(torch.int64)
 
-    read = read_image_file if "idx3" in path.name else read_label_file
-    with reading(path), tempfile.TemporaryDirectory() as folder:
-        plain = extract_archive(path, folder) if path.suffix == ".gz" else path
-        content: Tensor = read(plain)
-    return content
+
+_IDX_BYTES = 8
+"""Code of unsigned bytes in an IDX header."""
+LARGEST_IDX = 1 << 30
+"""Bytes of an IDX file; EMNIST's largest, the images of byclass, has half a thousand million."""
 
 
 def _read_idx_files(paths: list[Path], classes: int, first_label: int, transposed: bool) -> Samples:
@@ -112,7 +129,11 @@ def _read_idx_files(paths: list[Path], classes: int, first_label: int, transpose
         labels = read_idx(labels_path) - first_label
         return checked(images.mT if transposed else images, labels, classes, labels_path)
 
-    return Samples(*part(*paths[:2]), *part(*paths[2:]))
+    train, test = part(*paths[:2]), part(*paths[2:])
+    if train[0].shape[1:] != test[0].shape[1:]:
+        sides = ["x".join(map(str, images.shape[2:])) for images, _ in (test, train)]
+        raise unusable(paths[2], f"its images have {sides[0]} pixels, those for training {sides[1]}")
+    return Samples(*train, *test)
 
 
 def load_idx(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,11 @@ class Samples:
     test_labels: Tensor
     train_groups: Tensor | None = None
     test_groups: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        shapes = [tuple(images.shape[1:]) for images in (self.train_images, self.test_images)]
+        same = shapes[0] == shapes[1]
+        require(same, f"The test images have the shape {shapes[1]}, but those for training {shapes[0]}.")
 
 
 class NotObtained(Exception):

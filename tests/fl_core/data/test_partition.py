@@ -38,7 +38,7 @@ def requests(draw: st.DrawFn) -> tuple[np.ndarray, int, int]:
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(requests(), st.sampled_from(["iid", "dirichlet(1e-9)", "dirichlet(0.1)", "dirichlet(1e308)", "shards(1)"]))
+@given(requests(), st.sampled_from(["iid", "dirichlet(0.001)", "dirichlet(0.1)", "dirichlet(1e6)", "shards(1)"]))
 def test_every_sample_has_one_owner_and_no_client_is_empty(request: tuple[np.ndarray, int, int], spec: str) -> None:
     labels, clients, seed = request
     parts = partition(labels, clients, spec, seed)
@@ -114,7 +114,7 @@ def test_iid_clients_are_even() -> None:
 
 
 def test_dirichlet_of_a_huge_alpha_is_even() -> None:
-    assert [len(part) for part in partition(LABELS, 4, "dirichlet(1e308)", 0)] == pytest.approx([150] * 4, abs=11)
+    assert [len(part) for part in partition(LABELS, 4, "dirichlet(1e6)", 0)] == pytest.approx([150] * 4, abs=11)
 
 
 def test_dirichlet_is_more_skewed_for_smaller_alpha() -> None:
@@ -125,7 +125,7 @@ def test_dirichlet_is_more_skewed_for_smaller_alpha() -> None:
         parts = partition(labels, 10, f"dirichlet({alpha})", 3)
         return float(np.mean([np.bincount(labels[part]).max() / len(part) for part in parts]))
 
-    shares = [largest_share(alpha) for alpha in ("1e9", "10", "1", "0.1")]
+    shares = [largest_share(alpha) for alpha in ("1e6", "10", "1", "0.1")]
     assert shares == sorted(shares)
     assert shares[0] < 0.11
     assert shares[-1] > 0.4
@@ -207,7 +207,7 @@ def test_parameters_out_of_range_are_refused(kind: str, value: str) -> None:
         ("iid(2)", "iid takes no parameter"),
         ("natural()", "natural takes no parameter"),
         ("shards(1.5)", "whole number of at least 1"),
-        ("label_skew(1.01)", r"a number in \(0, 1\]"),
+        ("label_skew(1.01)", r"a number in \[0.001, 1\]"),
         ("drichlet(0.3)", "partition 'drichlet' is unknown; did you mean dirichlet"),
         ("", "partition '' is unknown"),
         ("dirichlet(0.3", "must be written like"),

@@ -92,7 +92,7 @@ def test_later_edits_see_earlier_ones():
         ),
         ("feddpa", "objective.terms=x", "'objective.terms' is unknown"),
         ("feddpa", "threshold=high", "personalization.threshold is 'high', but it must be a number"),
-        ("feddpa", "threshold=1.5", r"personalization.threshold is 1.5, but it must lie in \[0, 1\]"),
+        ("feddpa", "threshold=1.5", r"personalization.threshold is 1.5, but it must be a number in \[0, 1\]"),
         ("feddpa", "threshold=nan", "personalization.threshold is 'nan', but it must be a number"),
         ("dp-pfeddsu", "layers=1.5", "sparsification.layers is '1.5', but it must be a whole number"),
         ("dp-fedavg", "upload_noise=maybe", "mechanism.upload_noise is 'maybe', but it must be true or false"),
