@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from stable_baselines3.common.policies import BasePolicy
 from agents.algorithms import ALGORITHMS
 from agents.learned import KNOB_FIELDS, VIEW, Blueprint, LearnedController
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
-from fl_core.base.errors import InputError, require
-from fl_core.base.files import write_json
+from fl_core.base.errors import FileError, InputError, require
+from fl_core.base.files import temporary_name, write_json
 from fl_core.base.sealed import read_sealed, sealed
 
 FORMAT = 1
@@ -29,22 +28,22 @@ def save_controller(folder: Path, blueprint: Blueprint, weights: Tensors) -> Non
     """Write a controller's folder, whole or not at all; one of that name is replaced.
 
     Raises:
-        InputError: it cannot be written, or the folder holds something else.
+        InputError: it cannot be written (`FileError`), or the folder holds something else.
     """
     if folder.exists() and not (folder / RECORD).is_file():
         raise InputError(f"'{folder}' exists and is no saved controller, so it is not overwritten.")
+    staging = temporary_name(folder)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-            fresh, old = Path(name) / "new", Path(name) / "old"
-            checksum = write_tensors(fresh / WEIGHTS, weights)
-            write_json(fresh / RECORD, sealed(_record(blueprint, checksum), FORMAT))
-            if folder.exists():
-                os.rename(folder, old)
-            os.rename(fresh, folder)
-            shutil.rmtree(old, ignore_errors=True)
+        fresh, old = staging / "new", staging / "old"
+        checksum = write_tensors(fresh / WEIGHTS, weights)
+        write_json(fresh / RECORD, sealed(_record(blueprint, checksum), FORMAT))
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(fresh, folder)
     except OSError as error:
-        raise InputError(f"The folder '{folder}' could not be written: {error.strerror or error}.") from error
+        raise FileError(f"The folder '{folder}' could not be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _record(blueprint: Blueprint, checksum: str) -> dict[str, Any]:

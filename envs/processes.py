@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,7 +17,7 @@ from typing_extensions import override
 
 from envs.sb3 import DPilotVecEnv, named_rows
 from fl_core.base.errors import require, require_count
-from fl_core.base.processes import process_context
+from fl_core.base.processes import follow_parent, process_context
 
 
 def usable_cores() -> int:
@@ -212,7 +211,7 @@ def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
 
 def _serve(connection: Connection, rows: int, settings: Mapping[str, Any]) -> None:
     """Serve as a process: build the rows, send their spaces, and answer calls until told to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the main process has it end this one in order
+    follow_parent()
     torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
     block: _Block | None = None
     request: Any = ("", (), {})

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, TextIO
 
 from experiments.commands.catalog import COMMANDS
+from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
 from experiments.commands.options import Invocation, last_value, parse, with_config
 from experiments.terminal import prepare_streams, shortage
 from fl_core.base.errors import InputError, require, require_name
@@ -27,35 +28,39 @@ SHORTAGE = 1
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit status is 0, 2 for anything the user can mend, 1 where the machine has too little of something, 130 for an
-    interruption.
+    The exit status is 0, 2 for anything the user can mend, 1 where the machine has too little of something, 128 and its
+    number for a signal.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     prepare_streams()
     warnings.showwarning = partial(_show_warning, sys.stderr)
     try:
         _check_text(arguments)
-        _dispatch(arguments)
+        with stopped_by_signals():
+            _dispatch(arguments)
     except InputError as error:
-        return _complain(str(error))
-    except KeyboardInterrupt:
-        print("dpilot: interrupted; finished rounds and checkpoints are in the run's folder.", file=sys.stderr)
-        return 130
+        return _complain(str(error), error)
+    except KeyboardInterrupt as stop:
+        print(f"dpilot: {told(stop)}", file=sys.stderr)
+        return exit_status(stop)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _complain(printable(f"{error.filename or 'A file'} could not be used: {error.strerror or error}."))
+        return _complain(
+            printable(f"{error.filename or 'A file'} could not be used: {error.strerror or error}."), error
+        )
     except (ArithmeticError, ImportError, MemoryError, RuntimeError) as error:
-        sentence = shortage(error)
-        if sentence is None:
+        lack = shortage(error)
+        if lack is None:
             raise
-        return _complain(sentence, SHORTAGE)
+        return _complain(lack, error, SHORTAGE)
     return 0
 
 
-def _complain(sentence: str, status: int = USAGE_ERROR) -> int:
-    print(f"dpilot: {sentence}", file=sys.stderr)
+def _complain(sentence: str, error: Exception, status: int = USAGE_ERROR) -> int:
+    more = notes(error)
+    print(f"dpilot: {sentence.rstrip('.')}; {more}" if more else f"dpilot: {sentence}", file=sys.stderr)
     return status
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,25 +17,29 @@ from envs import EnvSpec, Setting
 from envs.instances import INSTANCES, instance_seeds
 from envs.tasks import default_federation, find_task
 from experiments.commands.consent import require_consent
-from experiments.contenders.bench import Bench, Needs
-from experiments.contenders.contenders import parse_contender, parse_contenders, prepare
-from experiments.contenders.fixed_clip_search import COARSE_VALUES
-from experiments.contenders.instances import Case, check_instances, deal, drawn, vary
-from experiments.contenders.play import Player, play
-from experiments.contenders.progress import rounds_bar
-from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
+from experiments.commands.interruptions import counted, require_alone, resumable
+from experiments.contenders.bench import Bench
+from experiments.contenders.comparing import GRID, compare
+from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
+from experiments.contenders.instances import check_instances, drawn, vary
+from experiments.contenders.play import CODE
+from experiments.records.comparison import Comparison, ControllerResult, Instance
+from experiments.records.finished import JOBS, FinishedJobs
 from experiments.records.folder import make_run_folder, write_yaml
+from experiments.records.order import read_order, require_same_order, write_order
 from experiments.records.tensorboard import RoundWriter, hyperparameters
 from experiments.reports.comparison import table, write_report
 from experiments.reports.verdict import verdict
 from experiments.reports.words import targets_text
 from experiments.statistics.summary import statistics_record
 from experiments.terminal import console
+from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require, require_count
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
 
+REPORTED = "comparison.json"
 DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
 
 
@@ -71,11 +74,38 @@ class CompareCommand:
     """Folder that receives the comparison's folder."""
     yes: bool = False
     """Start also what takes more than a million federated rounds."""
+    resume: Path | None = None
+    """Folder of an interrupted comparison to continue; every other option is taken from it."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> dict[str, Any]:
         """Compare, write the report, print the table and return the statistics."""
+        if self.resume is None:
+            return self.start(command_line())
+        require_alone(self)
+        return _go_on(self.resume)
+
+    def start(self, typed: str) -> dict[str, Any]:
+        """Compare in a new folder and return the statistics; nothing is written if an option is refused.
+
+        Args:
+            typed: the command to type to get this again.
+        """
+        bench, contenders = self._checked()
+        folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
+        write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        settings = Setting(replace(find_task(self.task), federation=self.federation)).as_record()
+        write_order(folder, "compare", {**options, "settings": settings, "typed": typed}, _made_of(contenders))
+        return self.play(folder, bench, contenders, typed)
+
+    def _checked(self) -> tuple[Bench, list[Contender]]:
+        """Make the bench and the contenders, all of it checked.
+
+        Raises:
+            InputError: something does not fit.
+        """
         self._check_size()
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
@@ -87,12 +117,20 @@ class CompareCommand:
         check_instances(instances, contenders[0].core(bench).setting, bench.environments)
         if self.hindsight:
             bench.core(GRID)  # refuses a method without clip norms before any run is played
-        players = prepare(contenders, bench)
-        folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
-        write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
-        seeds = instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)
-        result = compare(players, bench, seeds, command_line(), instances, self.hindsight, bool(self.generator))
-        return finish(result, folder)
+        check(contenders, bench)
+        return bench, contenders
+
+    def play(self, folder: Path, bench: Bench, contenders: Sequence[Contender], typed: str) -> dict[str, Any]:
+        """Tune and play the contenders, what is finished in the folder left out, and report; returns the statistics."""
+        finished = bench.environments.finished = FinishedJobs(folder / JOBS)
+        instances = self.instances()
+        with resumable("compare", folder, lambda: counted(finished.count, "finished part")):
+            players = prepare(contenders, bench)
+            seeds = instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)
+            compared = compare(players, bench, seeds, typed, instances, self.hindsight, bool(self.generator))
+            statistics = finish(compared, folder)
+            finished.drop()
+        return statistics
 
     def _check_size(self) -> None:
         """Refuse what cannot be played, and what takes very long without consent; searches are not counted."""
@@ -119,115 +157,66 @@ class CompareCommand:
         return drawn(self.generator, self.draws, self.federation)
 
 
+_OPTIONS = (
+    "task",
+    "controllers",
+    "seeds",
+    "first_seed",
+    "vary",
+    "generator",
+    "draws",
+    "hindsight",
+    "search_instances",
+    "train_on",
+    "yes",
+)
+"""Options that a comparison's order holds, beside the settings of the federation."""
+
+
+def _made_of(contenders: Sequence[Contender]) -> dict[str, Any]:
+    """Describe the code and the files that a comparison depends on beside its options."""
+    return {"code": code_version(CODE), "controllers": {one.name: one.origin for one in contenders}}
+
+
+def _go_on(folder: Path) -> dict[str, Any]:
+    """Compare to the end what was interrupted in a folder, and return the statistics."""
+    options, made_of = read_order(folder, "compare")
+    if (folder / REPORTED).is_file() and not (folder / JOBS).exists():
+        print(f"The comparison in '{folder}' is complete, so nothing was changed. Report: {folder / 'report.html'}")
+        return _statistics(Comparison.read(folder / REPORTED), folder)
+    try:
+        typed, settings = str(options.pop("typed")), Setting.from_record(options.pop("settings"))
+        lists = {name: tuple(options[name]) for name in ("controllers", "vary")}
+        command = CompareCommand(**options | lists, runs=folder.parent, federation=settings.federation)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"The order in '{folder}' describes no comparison; start anew.") from error
+    bench, contenders = command._checked()
+    require_same_order(folder, "comparison", made_of, _made_of(contenders))
+    return command.play(folder, bench, contenders, typed)
+
+
 def command_line() -> str:
     """Compose the command line that was typed, ready to be typed again."""
     return shlex.join(["dpilot", *sys.argv[1:]])
-
-
-def compare(
-    players: Sequence[Player],
-    bench: Bench,
-    seeds: Sequence[int],
-    command: str,
-    instances: Sequence[Instance] = (),
-    hindsight: bool = False,
-    drawn: bool = False,
-) -> Comparison:
-    """Play every controller on every seed.
-
-    Args:
-        players: the controllers.
-        bench: where they were prepared.
-        seeds: of held-out runs, the same for all; dealt out to the instances in equal blocks.
-        command: what to type to get this again.
-        instances: settings to compare in; () for the task's own.
-        hindsight: whether fixed clip norms are played on the same runs, for the regret to the best of them.
-        drawn: whether the instances were drawn by a generator.
-    """
-    cases = deal(seeds, instances)
-    began = time.monotonic()
-    core = bench.environments.of(players[0].setting)
-    config = core.federation.config
-    runs = len(cases) * sum(len(player.builds) for player in players)
-    with rounds_bar(config.rounds * runs, f"{len(players)} controllers") as progress:
-        episodes, executor = play(players, cases, bench.environments, progress)
-    results = [_result(player, bench, own) for player, own in zip(players, episodes, strict=True)]
-    grid = _play_grid(bench, cases) if hindsight else ()
-    budget = core.federation.charging.budgets[0]
-    return Comparison(
-        task=core.task.name,
-        method=config.method,
-        dataset=", ".join(dict.fromkeys(str(one.changes.get("dataset", config.dataset)) for one in instances))
-        or config.dataset,
-        clients=config.clients,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        rounds=config.rounds,
-        sampling="full" if config.sampling_rate == 1 else config.sampling,
-        sampling_rate=config.sampling_rate,
-        accountant=budget.accountant,
-        placement=config.placement,
-        device=str(core.federation.device),
-        executor=executor,
-        wall_seconds=time.monotonic() - began,
-        created=datetime.now().astimezone().isoformat(timespec="seconds"),
-        command=command,
-        controllers=tuple(results),
-        instances=tuple(instances),
-        hindsight=grid,
-        judged_by="global_accuracy" if core.judges_server else "personal_accuracy",
-        guarantee=config.guarantee,
-        uncovered=config.uncovered,
-        population=config.population,
-        drawn=drawn,
-        adjacency=config.neighbours,
-    )
-
-
-def _result(player: Player, bench: Bench, episodes: Sequence[Episode]) -> ControllerResult:
-    """Make the record of a player's episodes."""
-    features = bench.environments.of(player.setting).features
-    return ControllerResult(
-        name=player.name,
-        label=player.label,
-        signals=player.signals,
-        signal_classes=tuple(dict.fromkeys(feature.signal_class for feature in features)),
-        training_rounds=player.training_rounds,
-        search_rounds=player.search_rounds,
-        tuned_on=player.tuned_on,
-        tuned_population=player.tuned_population,
-        episodes=tuple(episodes),
-        trainings=player.trainings,
-        releases=player.releases,
-    )
-
-
-GRID = Needs("clip_norm")
-"""Requirements of the fixed clip norms of the hindsight."""
-
-
-def _play_grid(bench: Bench, cases: Sequence[Case]) -> tuple[ControllerResult, ...]:
-    """Play fixed clip norms over the whole range of the knob, on the very runs that controllers are compared on."""
-    core = bench.core(GRID)
-    values = core.knobs[0].decode(np.linspace(-1, 1, COARSE_VALUES))
-    grid = [parse_contender(f"fixed:{float(value):.12g}").prepare(bench) for value in values]
-    title = f"hindsight: {len(grid)} fixed clip norms"
-    with rounds_bar(core.federation.config.rounds * len(cases) * len(grid), title) as progress:
-        episodes, _ = play(grid, cases, bench.environments, progress, every_round=False)
-    return tuple(_result(player, bench, own) for player, own in zip(grid, episodes, strict=True))
 
 
 def finish(comparison: Comparison, folder: Path) -> dict[str, Any]:
     """Write report and TensorBoard events of a comparison, print table and verdict, and return the statistics."""
     files = write_report(comparison, folder)
     for result in comparison.controllers:
-        _write_events(comparison, result, folder / result.label.replace("/", "-"))
+        events = folder / result.label.replace("/", "-")
+        shutil.rmtree(events, ignore_errors=True)  # of a command that was stopped while it wrote them
+        _write_events(comparison, result, events)
     shown = console(100)
     shown.print(table(comparison))
     shown.print(verdict(comparison))
     shown.print(f"Epsilon holds for: {comparison.basis}.")
     shown.print(f"Report: {files['report.html']}", soft_wrap=True)
     shown.print(f"TensorBoard: tensorboard --logdir {folder.parent}", soft_wrap=True)
+    return _statistics(comparison, folder)
+
+
+def _statistics(comparison: Comparison, folder: Path) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "verdict": verdict(comparison),

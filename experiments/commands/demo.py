@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,11 @@ from rich.console import Console
 
 from agents.config import TrainingConfig
 from agents.training import train
-from envs import Setting
-from envs.instances import INSTANCES, instance_seeds
-from experiments.commands.compare import DEFAULT_CONTROLLERS, command_line, compare, finish
+from envs.instances import INSTANCES
+from experiments.commands.compare import DEFAULT_CONTROLLERS, CompareCommand, command_line
 from experiments.commands.consent import require_consent
 from experiments.commands.train import TrainCommand
 from experiments.commands.train import finish as finish_training
-from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import make_players
-from experiments.records.folder import make_run_folder, write_yaml
 
 TASK = "digits"
 
@@ -69,10 +65,14 @@ class DemoCommand:
             f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "
             "equal epsilon."
         )
-        bench = Bench(Setting.of(TASK, instances="test"), self.search_instances)
-        players = make_players([*DEFAULT_CONTROLLERS, f"ppo:{folder}"], bench)
-        target = make_run_folder(self.runs, TASK, "compare", self.seeds)
-        write_yaml(target / "config.yaml", {"command": "demo", **asdict(self)})
-        statistics = finish(compare(players, bench, instance_seeds("test", self.seeds), command_line()), target)
+        comparison = CompareCommand(
+            task=TASK,
+            controllers=(*DEFAULT_CONTROLLERS, f"ppo:{folder}"),
+            seeds=self.seeds,
+            search_instances=self.search_instances,
+            runs=self.runs,
+            yes=True,
+        )
+        statistics = comparison.start(command_line())
         say(f"The whole demo took {time.monotonic() - began:.0f} s.")
         return statistics

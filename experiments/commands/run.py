@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,28 +16,38 @@ from envs.instances import INSTANCES
 from envs.playing import RowProgress, decisions
 from envs.tasks import default_federation, find_task
 from experiments.commands.consent import require_consent
+from experiments.commands.interruptions import counted, require_alone, resumable
+from experiments.commands.run_summary import print_summary, summarise_run
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import make_players, parse_contenders, prepare
-from experiments.contenders.play import Player, episode_of
+from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
+from experiments.contenders.play import CODE, Player
 from experiments.contenders.progress import rounds_bar
-from experiments.records.charge_journal import ChargeJournal
-from experiments.records.costs import composed_epsilon
+from experiments.records.charge_journal import FILE as JOURNAL
+from experiments.records.charge_journal import ChargeJournal, read_journal
+from experiments.records.consistency import SUMMARY
+from experiments.records.finished import JOBS, FinishedJobs
 from experiments.records.folder import make_run_folder, write_csv, write_yaml
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.noise_key import drop_key, key_home, load_key, save_key
-from experiments.records.privacy import privacy_report
-from experiments.records.run_state import drop_run_state, load_run_state, require_same_run, save_run_state
+from experiments.records.order import FILE as ORDER
+from experiments.records.order import read_order, require_same_order, write_order
+from experiments.records.run_state import RECORD as STATE
+from experiments.records.run_state import (
+    drop_run_state,
+    load_run_state,
+    require_same_run,
+    save_run_state,
+    saved_rounds,
+)
 from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
-from fl_core.base.errors import require
-from fl_core.base.files import spelled_out, write_json
-from fl_core.data.populations import POPULATIONS
-from fl_core.run.choices import EVALUATIONS, one_of
+from fl_core.base.code_version import code_version
+from fl_core.base.errors import InputError, require
+from fl_core.base.files import drop_leftovers, read_json, write_json
+from fl_core.data.populations import POPULATIONS, share_samples
+from fl_core.run.choices import one_of
 from fl_core.run.config import SEED, FederationConfig, RunSettings
-from fl_core.run.plan import find_metric
 
-VIEW = ("knobs", "signals", "decision_rounds", "context")
-"""Settings of the environment that the controller brings, in the summary."""
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""
 
@@ -73,29 +85,25 @@ class RunCommand:
     def execute(self) -> dict[str, Any]:
         """Play the run, write its records, print its result and return its summary."""
         if self.resume is not None:
+            require_alone(self)
             return _go_on(self.resume)
         SEED.check("seed", self.seed)
         rounds, clients = self.federation.rounds, self.federation.clients
         require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
         INSTANCES.check("search_instances", self.search_instances)
-        shown = Shown(self.show)
+        Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)
         contenders = parse_contenders([self.controller])
         several = contenders[0].trainings_named
         require(several == 1, f"controller '{self.controller}' names {several} trainings, but a run is played by one.")
-        (player,) = prepare(contenders, bench)
-        core = _core_of(bench, player, setting)
-        core.reset([0], [RunSettings(seed=self.seed)])
-        record = _record(core, player, self.show)
-        shown.check(asdict(record.facts), record.budget.epsilon, player.tuned_on_clients_of(self.federation.population))
+        check(contenders, bench)
+        core = _core_of(bench, contenders[0], setting)
+        self._check_shown(contenders[0], bench, core)
         if setting.federation.noise == "secret":
             key_home(self.runs)  # refuses one among the results before a folder is made
-        folder = make_run_folder(self.runs, self.task, player.name, self.seed)
+        folder = make_run_folder(self.runs, self.task, contenders[0].name, self.seed)
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self)})
-        if setting.federation.noise == "secret":
-            save_key(folder, core.federation.secrets[0])
-        _open_journal(core, player, folder, self.show)
         about = {
             "settings": setting.as_record(),
             "controller": self.controller,
@@ -104,27 +112,104 @@ class RunCommand:
             "train_on": self.train_on,
             "show": self.show,
         }
-        return _finish(core, player, folder, about)
+        write_order(folder, "run", about, _made_of(contenders[0]))
+        return _begin(folder, about, bench, contenders[0], core)
+
+    def _check_shown(self, contender: Contender, bench: Bench, core: EnvCore) -> None:
+        """Refuse to leave out what epsilon does not cover where the run itself is not covered."""
+        core.reset([0], [RunSettings(seed=self.seed)])
+        record = record_of(core, 0, contender.name, (), "", self.show)
+        trained_on = contender.tuned_population(bench)
+        tuned_here = bool(trained_on) and share_samples(trained_on, self.federation.population)
+        Shown(self.show).check(asdict(record.facts), record.budget.epsilon, tuned_here)
+
+
+def _made_of(contender: Contender) -> dict[str, Any]:
+    """Describe the code and the files that a run depends on beside its options."""
+    return {"code": code_version(CODE), "controller": contender.origin}
+
+
+def _begin(folder: Path, about: dict[str, Any], bench: Bench, contender: Contender, core: EnvCore) -> dict[str, Any]:
+    """Tune the controller, where that is not finished, and play a run from its beginning; returns its summary."""
+    with _kept_in(folder, bench):
+        (player,) = prepare([contender], bench)
+        core.reset([0], [RunSettings(seed=about["seed"])])
+        if core.federation.config.noise == "secret":
+            save_key(folder, core.federation.secrets[0])
+        _open_journal(core, player, folder, about["show"], resumed=(folder / JOURNAL).exists())
+        summary = _finish(core, player, folder, about)
+    bench.environments.finished.drop()
+    return summary
+
+
+@contextmanager
+def _kept_in(folder: Path, bench: Bench) -> Iterator[None]:
+    """Keep the search of a run in its folder, and say after an interruption how the run goes on."""
+    finished = bench.environments.finished = FinishedJobs(folder / JOBS)
+
+    def kept() -> str:
+        done = saved_rounds(folder)
+        return f"the run after round {done}" if done else counted(finished.count, "finished part of its search")
+
+    with resumable("run", folder, kept):
+        yield
 
 
 def _go_on(folder: Path) -> dict[str, Any]:
     """Play an interrupted run to its end."""
+    if _is_complete(folder):
+        print(f"The run in '{folder}' is complete, so nothing was changed. Its privacy: dpilot ledger {folder}")
+        return {"folder": str(folder), **read_json(folder / SUMMARY)}
+    if not (folder / STATE).exists() and (folder / ORDER).exists():
+        return _begin_again(folder)
     state = load_run_state(folder)
+    drop_leftovers(folder)
     setting = Setting.from_record(state.settings)
     bench = Bench(setting.replace(noise="seeded"), state.search_instances, state.train_on)
-    (player,) = make_players([state.controller], bench)
-    core = _core_of(bench, player, setting)
-    require_same_run(folder, state, core, player.builds[0](core))
-    if setting.federation.noise == "secret":
-        core.federation.secrets[0] = load_key(folder)
-    core.load_state_dict(state.core)
-    _open_journal(core, player, folder, state.show, resumed=True)
-    return _finish(core, player, folder, state.about, state.memory, midway=bool(core.federation.rounds.any()))
+    (contender,) = parse_contenders([state.controller])
+    with _kept_in(folder, bench):
+        check([contender], bench)
+        (player,) = prepare([contender], bench)
+        core = _core_of(bench, contender, setting)
+        require_same_run(folder, state, core, player.builds[0](core))
+        if setting.federation.noise == "secret":
+            core.federation.secrets[0] = load_key(folder)
+        core.load_state_dict(state.core)
+        _open_journal(core, player, folder, state.show, resumed=True)
+        summary = _finish(core, player, folder, state.about, state.memory, resumed=True)
+    bench.environments.finished.drop()
+    return summary
 
 
-def _core_of(bench: Bench, player: Player, setting: Setting) -> EnvCore:
-    """Return the environment in which a player acts, with the noise of the setting (its tuning had seeded noise)."""
-    return bench.environments.of(player.setting.replace(noise=setting.federation.noise))
+def _is_complete(folder: Path) -> bool:
+    """Return True if a folder holds a run that has ended."""
+    summary = folder / SUMMARY
+    if (folder / STATE).exists() or not summary.is_file():
+        return False
+    found = read_json(summary)
+    return isinstance(found, dict) and found.get("status") == "complete"
+
+
+def _begin_again(folder: Path) -> dict[str, Any]:
+    """Play a run that was interrupted before its first state was saved, in the same folder."""
+    about, made_of = read_order(folder, "run")
+    journal = folder / JOURNAL
+    rounds = len(read_journal(journal).rounds) if journal.exists() else 0
+    require(rounds == 0, f"'{folder}' has lost its {STATE}, but its rounds up to {rounds} were released; start anew.")
+    try:
+        setting = Setting.from_record(about["settings"])
+        bench = Bench(setting.replace(noise="seeded"), about["search_instances"], about["train_on"])
+        (contender,) = parse_contenders([about["controller"]])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"The order in '{folder}' describes no run; start anew.") from error
+    require_same_order(folder, "run", made_of, _made_of(contender))
+    check([contender], bench)
+    return _begin(folder, about, bench, contender, _core_of(bench, contender, setting))
+
+
+def _core_of(bench: Bench, contender: Contender, setting: Setting) -> EnvCore:
+    """Return the environment in which a contender acts, with the noise of the setting (its tuning had seeded noise)."""
+    return bench.environments.of(contender.core(bench).setting.replace(noise=setting.federation.noise))
 
 
 def _open_journal(core: EnvCore, player: Player, folder: Path, show: str, resumed: bool = False) -> None:
@@ -146,12 +231,12 @@ def _record(core: EnvCore, player: Player, show: str) -> RunRecord:
 
 
 def _finish(
-    core: EnvCore, player: Player, folder: Path, about: dict[str, Any], memory: Any = None, midway: bool = False
+    core: EnvCore, player: Player, folder: Path, about: dict[str, Any], memory: Any = None, resumed: bool = False
 ) -> dict[str, Any]:
     """Play a run to its end, from its beginning or midway, record it, print its result and return its summary."""
     done = len(core.history[0])
-    total = core.federation.config.rounds
-    with RoundWriter(folder, done + 1 if midway else None) as writer, rounds_bar(total, player.label) as progress:
+    total, midway = core.federation.config.rounds, bool(core.federation.rounds.any())
+    with RoundWriter(folder, done + 1 if resumed else None) as writer, rounds_bar(total, player.label) as progress:
         record = _Record(core, player, folder, writer, about)
         progress(done)
         try:
@@ -213,80 +298,4 @@ class _Record:
         write_csv(self._folder / "rounds.csv", rows)
         write_record(self._folder, _record(self._core, self._player, self._shown.show))
         self.summary = summarise_run(self._core, self._player, status, self._shown.show)
-        write_json(self._folder / "summary.json", self.summary)
-
-
-def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all") -> dict[str, Any]:
-    """Summarise a run as JSON-able values: its result, its ε and its settings; numbers not finite are spelled out."""
-    config, ledger = core.federation.config, core.federation.charging.budgets[0]
-    episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
-    figures = Shown(show).of(core.history[0][-1] if core.history[0] else {})
-    numbers = {
-        "epsilon_target": ledger.epsilon,
-        "delta": config.delta,
-        "epsilon_spent": episode.epsilon_spent,
-        "epsilon_pld": episode.epsilon_pld,
-        **{name: value for name, value in figures.items() if name not in ("epsilon_spent", "epsilon_left")},
-    }
-    return {
-        "status": status,
-        "task": core.task.name,
-        "method": config.method,
-        "controller": player.name,
-        "seed": episode.seed,
-        "rounds": episode.rounds,
-        "diverged": episode.diverged,
-        "accountant": ledger.accountant,
-        "sampling": f"{config.sampling}, rate {config.sampling_rate:g}",
-        "placement": config.placement,
-        "guarantee": config.guarantee,
-        "tested_on": EVALUATIONS[config.evaluation],
-        "privacy": privacy_report(core, 0, player.reads, show).as_json(),
-        "executor": core.federation.executor.choice,
-        "view": {name: getattr(player.setting.spec, name) for name in VIEW},
-        "signals": player.signals,
-        "signal_classes": {feature.name: feature.signal_class for feature in core.features},
-        "figure_classes": {name: find_metric(name).signal_class for name in figures},
-        "population": config.population,
-        "search_rounds": player.search_rounds,
-        "training_rounds": player.training_rounds,
-        "tuned_on": player.tuned_on,
-        "tuned_population": player.tuned_population,
-        **spelled_out(numbers),
-    }
-
-
-def _search_price(player: Player, config: FederationConfig) -> str:
-    """Write the ε that training and search would have cost on the clients that privacy is promised to.
-
-    The exact accuracies by which they chose are not in it: no ε holds for those.
-    """
-    if not player.releases:
-        return ""
-    what = "training" if player.training_rounds else "search"
-    cost = composed_epsilon(player.releases, config.delta)
-    claimed = " by the paper's accounting" if config.guarantee == "as-published" else ""
-    return f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}"
-
-
-def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all") -> None:
-    """Print a run's result: accuracy, privacy, tuning, executor and the folder of its records."""
-    episode, config = episode_of(core, 0), core.federation.config
-    print(f"{player.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
-    if episode.diverged:
-        print("The run diverged: its model is no longer finite.")
-    if show == "all":
-        if core.judges_server:
-            print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
-        tested = EVALUATIONS[config.evaluation]
-        print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
-    if not core.federation.recipe.exchanges:
-        print("  epsilon            0: nothing leaves the clients")
-    else:
-        print(*(f"  {line}" for line in privacy_report(core, 0, player.reads, show).lines()), sep="\n")
-    if player.tuned_population:
-        print(f"  tuned on           {player.tuning(config.population)}{_search_price(player, config)}")
-    print(f"  executor           {core.federation.executor.choice}")
-    print(
-        f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"
-    )
+        write_json(self._folder / SUMMARY, self.summary)

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from typing_extensions import override
 
@@ -71,6 +72,15 @@ class Contender(ABC):
         """Number of policies behind the spec: one, or one per training."""
         return 1
 
+    @property
+    def origin(self) -> Any:
+        """Content of the files that it is made of, as JSON values; what its spec alone says is not repeated."""
+        return {}
+
+    def tuned_population(self, bench: Bench) -> str:
+        """Name the population of the clients that train or tune it on the bench; "" for none."""
+        return ""
+
     def core(self, bench: Bench) -> EnvCore:
         """Return an environment of one run that meets its needs."""
         return bench.core(self.needs(bench.setting.federation.guarantee))
@@ -106,6 +116,10 @@ class HandCoded(Contender):
         self.policy(core, core.task.clip_norm if self.derives else None)
         if self.derives:
             _ = bench.clip_search
+
+    @override
+    def tuned_population(self, bench: Bench) -> str:
+        return bench.train_on if self.derives else ""
 
     @override
     def prepare(self, bench: Bench) -> Player:
@@ -153,6 +167,10 @@ class Tuned(Contender):
     def check(self, bench: Bench) -> None:
         self.core(bench)
         bench.family_search(self.family, self.needs(""))
+
+    @override
+    def tuned_population(self, bench: Bench) -> str:
+        return bench.train_on
 
     @override
     def prepare(self, bench: Bench) -> Player:
@@ -231,6 +249,15 @@ class Learned(Contender):
     def trainings_named(self) -> int:
         return len(self.trainings.controllers)
 
+    @property
+    @override
+    def origin(self) -> Any:
+        return [one.describe() for one in self.trainings.controllers]
+
+    @override
+    def tuned_population(self, bench: Bench) -> str:
+        return self.trainings.first.population
+
     @override
     def needs(self, guarantee: str) -> Needs:
         return Needs(**self.trainings.first.view)
@@ -308,14 +335,18 @@ def parse_contenders(specs: Sequence[str]) -> list[Contender]:
     return contenders
 
 
-def prepare(contenders: Sequence[Contender], bench: Bench) -> list[Player]:
-    """Make players: all contenders are checked before the first search is run.
+def check(contenders: Sequence[Contender], bench: Bench) -> None:
+    """Check all contenders, before anything is run or written.
 
     Raises:
         InputError: a contender does not fit the setting.
     """
     for one in contenders:
         one.check(bench)
+
+
+def prepare(contenders: Sequence[Contender], bench: Bench) -> list[Player]:
+    """Make players of contenders that were checked on the bench; searches are run, or found finished."""
     players = _told_apart([one.prepare(bench) for one in contenders])
     _warn_of_shared_clients(players, bench.setting.federation.population)
     return players
@@ -327,7 +358,9 @@ def make_players(specs: Sequence[str], bench: Bench) -> list[Player]:
     Raises:
         InputError: a spec cannot be read, two are the same, or a controller does not fit the setting.
     """
-    return prepare(parse_contenders(specs), bench)
+    contenders = parse_contenders(specs)
+    check(contenders, bench)
+    return prepare(contenders, bench)
 
 
 def _instances(count: int, population: str) -> str:

@@ -1,4 +1,4 @@
-"""The environments of a command: each different one is made once."""
+"""The environments of a command, each different one made once, and its finished jobs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from envs import EnvCore, Setting
 from envs.playing import rows_at_once
+from experiments.records.finished import FinishedJobs
 
 
 class Environments:
@@ -13,9 +14,14 @@ class Environments:
 
     Single rows are kept to the end. Batches are kept for the setting that was asked for last alone: those of many
     settings together would fill the memory, so that whoever plays should play all of a setting in a row.
+
+    Attributes:
+        finished: jobs of the command that are done, which nobody plays again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, finished: FinishedJobs | None = None) -> None:
+        """Make nothing yet; without `finished`, jobs are not kept."""
+        self.finished = FinishedJobs() if finished is None else finished
         self._single: dict[Setting, EnvCore] = {}
         self._batches: dict[int, EnvCore] = {}
         self._latest: Setting | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from envs import EnvCore, Setting
@@ -14,8 +16,13 @@ from experiments.contenders.environments import Environments
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
 from experiments.records.costs import PriorRounds
+from experiments.records.fields import items
+from experiments.records.finished import Job
+from fl_core.base.code_version import code_version
 from fl_core.data.populations import share_samples
 
+CODE = "experiments.contenders"
+"""Package whose code can change what a contender is tuned to and what its episodes say."""
 _TRAJECTORIES = (
     "clip_norm",
     "server_learning_rate",
@@ -84,6 +91,8 @@ def play(
 ) -> tuple[list[list[Episode]], str]:
     """Play one episode of each training of every player for every case, those of one setting after each other.
 
+    What a policy plays in one environment is a job, which is kept when it is done.
+
     Args:
         players: who plays.
         cases: held-out runs.
@@ -101,11 +110,27 @@ def play(
         whole = setting.replace(evaluate_every_round=every_round, **shared)
         for player, own in zip(players, episodes, strict=True):
             for training, build in enumerate(player.builds if player.setting == setting else ()):
-                played, executor = _play_batches(build, whole, group, environments, progress)
-                own += [replace(one, training=training) for one in played]
+                job = _job(player, build(environments.of(setting)), whole, group)
+                work = partial(_play_batches, build, whole, group, environments)
+                played = environments.finished.once(job, progress, work)
+                episodes_of = items(played["episodes"], "episodes", Episode.from_json)
+                own += [replace(one, training=training) for one in episodes_of]
+                executor = str(played["executor"])
     if not every_round:
         episodes = [[replace(one, trajectory={}) for one in own] for own in episodes]
     return episodes, executor
+
+
+def _job(player: Player, policy: Policy, setting: Setting, cases: Sequence[Case]) -> Job:
+    """Describe the play of a policy as a job, by all that its episodes depend on."""
+    asked = {
+        "code": code_version(CODE),
+        "setting": setting.as_record(),
+        "controller": player.name,
+        "policy": getattr(policy, "describe", dict)(),
+        "cases": [asdict(case) for case in cases],
+    }
+    return Job(f"play-{re.sub(r'[^a-z0-9]+', '-', player.name.lower())[:40]}", asked)
 
 
 def _play_batches(
@@ -114,8 +139,11 @@ def _play_batches(
     cases: Sequence[Case],
     environments: Environments,
     progress: RowProgress,
-) -> tuple[list[Episode], str]:
-    """Play one policy on cases that share their environment, as many at a time as memory allows."""
+) -> dict[str, Any]:
+    """Play one policy on cases that share their environment, as many at a time as memory allows; returns JSON values.
+
+    They are one job, because a policy's memory goes from one batch to the next.
+    """
     rows = environments.rows_at_once(setting, len(cases))
     episodes: list[Episode] = []
     state: Any = None
@@ -127,7 +155,7 @@ def _play_batches(
         state = run_to_the_end(core, build(core), [case.run_settings() for case in chunk], progress, state)
         episodes += [replace(episode_of(core, row), instance=case.instance) for row, case in enumerate(chunk)]
         executor = core.federation.executor.choice
-    return episodes, executor
+    return {"episodes": [episode.to_json() for episode in episodes], "executor": executor}
 
 
 def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:

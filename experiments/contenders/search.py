@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from envs import EnvCore, Setting
 from envs.instances import instance_seeds
 from envs.playing import Policy, RowProgress, run_to_the_end
 from experiments.contenders.environments import Environments
+from experiments.contenders.play import CODE
 from experiments.contenders.prior import prior_rounds
 from experiments.records.costs import PriorRounds
+from experiments.records.finished import Job
+from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
 from fl_core.run.config import RunSettings
 from policies.base import Controller
@@ -167,13 +171,15 @@ class FamilySearch:
 
 
 def play_each(
-    policies: Sequence[Policy],
+    policies: Sequence[Controller],
     seeds: Sequence[int],
     setting: Setting,
     environments: Environments,
     progress: RowProgress,
 ) -> list[float]:
     """Measure each policy's final accuracy on the seed at its place, many at a time as rows of one batch.
+
+    A batch is a job, which is kept when it is done.
 
     Args:
         policies: one per run; equal ones act together.
@@ -186,10 +192,29 @@ def play_each(
     finals: list[float] = []
     for first in range(0, len(seeds), rows):
         part = slice(first, first + rows)
-        core = environments.of(setting, len(seeds[part]))
-        run_to_the_end(core, _ByRow(policies[part]), [RunSettings(seed=seed) for seed in seeds[part]], progress)
-        finals += [_finite(core.final_accuracy(row)) for row in range(core.runs)]
+        work = partial(_play_batch, policies[part], seeds[part], setting, environments)
+        played = environments.finished.once(_job(policies[part], seeds[part], setting), progress, work)
+        finals += map(float, played["finals"])
     return finals
+
+
+def _job(policies: Sequence[Controller], seeds: Sequence[int], setting: Setting) -> Job:
+    """Describe a batch of a search as a job, by all that its accuracies depend on."""
+    runs = [[policy.describe(), seed] for policy, seed in zip(policies, seeds, strict=True)]
+    return Job("search", {"code": code_version(CODE), "setting": setting.as_record(), "runs": runs})
+
+
+def _play_batch(
+    policies: Sequence[Controller],
+    seeds: Sequence[int],
+    setting: Setting,
+    environments: Environments,
+    progress: RowProgress,
+) -> dict[str, Any]:
+    """Play runs as rows of one batch; returns JSON values."""
+    core = environments.of(setting, len(seeds))
+    run_to_the_end(core, _ByRow(policies), [RunSettings(seed=seed) for seed in seeds], progress)
+    return {"finals": [_finite(core.final_accuracy(row)) for row in range(core.runs)]}
 
 
 class _ByRow:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.papers.cells import Cell
+from experiments.records.finished import FORMAT
 from fl_core.base.errors import InputError, require
-from fl_core.base.files import write_json
-from fl_core.base.sealed import first_difference, read_sealed, require_same, sealed
+from fl_core.base.sealed import first_difference, read_sealed
 
-FORMAT = 2
 _RESULTS = frozenset(("figures", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round"))
 
 
@@ -20,9 +19,9 @@ def write_record(cell: Cell, folder: Path, results: Mapping[str, Any]) -> None:
     """Write the results of a cell, with everything that was asked of it and a digest over both.
 
     Raises:
-        InputError: it cannot be written.
+        FileError: it cannot be written.
     """
-    write_json(cell.path(folder), sealed({"seed": cell.seed, "asked": cell.asked, **results}, FORMAT))
+    cell.records(folder).keep(cell.job, {"seed": cell.seed, **results})
 
 
 def read_record(cell: Cell, folder: Path) -> dict[str, Any]:
@@ -31,10 +30,8 @@ def read_record(cell: Cell, folder: Path) -> dict[str, Any]:
     Raises:
         InputError: there is none, it is damaged or of an older version, or it is of another run than the cell.
     """
-    path = cell.path(folder)
-    record = read_sealed(path, FORMAT)
-    require(set(record) >= _RESULTS, f"The file '{path}' is no record of a cell.")
-    require_same(record.get("asked"), cell.asked, f"The record '{path}'")
+    record = cell.records(folder).read(cell.job)
+    require(set(record) >= _RESULTS, f"The file '{cell.path(folder)}' is no record of a cell.")
     return record
 
 

@@ -18,9 +18,10 @@ from envs.instances import instance_seeds
 from envs.tasks import Task, find_task
 from experiments.contenders.contenders import Online, parse_contender
 from experiments.papers.tables import Block, Layer, PaperTable, merge
+from experiments.records.finished import FinishedJobs, Job
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
-from fl_core.base.files import digest, spelled_out
+from fl_core.base.files import spelled_out
 from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.models.model import build_model
 from fl_core.run.config import FederationConfig
@@ -100,13 +101,22 @@ class Cell:
         return "__".join(re.sub(r"[^\w.+=-]+", "-", word).strip("-") for word in (*words, str(self.seed)))
 
     @cached_property
+    def job(self) -> Job:
+        """The run as a job, whose record is kept."""
+        return Job(self.stem, self.asked)
+
+    @property
     def key(self) -> str:
         """Name of its files: equal for equal runs of the same code, and different for all others."""
-        return f"{self.stem}__{digest(self.asked)[:10]}"
+        return self.job.key
+
+    def records(self, folder: Path) -> FinishedJobs:
+        """Return the finished cells in the folder of a table."""
+        return FinishedJobs(folder / "cells")
 
     def path(self, folder: Path) -> Path:
         """Path of its record in the folder of a table."""
-        return folder / "cells" / f"{self.key}.json"
+        return self.records(folder).path(self.job)
 
     def __str__(self) -> str:
         return f"{self.block}, {self.row}, {self.column}, {self.guarantee}, seed {self.seed}"

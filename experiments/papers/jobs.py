@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from experiments.papers.cells import Cell
 from experiments.papers.progress import TableProgress
 from experiments.papers.runs import run_cell
 from fl_core.base.errors import InputError
-from fl_core.base.processes import process_context
+from fl_core.base.processes import follow_parent, process_context
 
 Finished = Callable[[], object]
 """Callback after every cell."""
@@ -118,7 +117,7 @@ def _work(cell: Cell, folder: Path, connection: Connection) -> None:
     """Run one cell in a process of its own, sending the rounds done, or the sentence of an `InputError`."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's business
+    follow_parent()
     torch.set_num_threads(1)
     try:
         run_cell(cell, folder, connection.send)

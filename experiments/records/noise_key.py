@@ -10,10 +10,10 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import FileError, InputError, require
+from fl_core.base.files import drop_leftovers, write_bytes
 
 _BYTES = 32
 
@@ -45,21 +45,15 @@ def save_key(folder: Path, key: bytes) -> None:
     """Write the key of the run in a folder, with mode 600.
 
     Raises:
-        InputError: it cannot be written.
+        FileError: it cannot be written.
     """
     path = key_path(folder)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")  # mode 600 from the first byte on
-        with os.fdopen(handle, "wb") as file:
-            file.write(key)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
-        raise InputError(
-            f"The key of the noise could not be written to '{path}': {error.strerror or error}."
-        ) from error
+        raise FileError(f"The folder '{path.parent}' could not be made: {error.strerror or error}.") from error
+    drop_leftovers(path.parent)
+    write_bytes(path, key, mode=0o600)
 
 
 def load_key(folder: Path) -> bytes:

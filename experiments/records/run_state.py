@@ -108,6 +108,12 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: P
     _drop_tensors(folder, name)
 
 
+def saved_rounds(folder: Path) -> int:
+    """Return the rounds that a run in a folder had done when its state was saved; 0 where none is."""
+    names = [path.stem.removeprefix("state-") for path in folder.glob("state-*.safetensors")]
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
 def drop_run_state(folder: Path) -> None:
     """Remove the state of a run that has ended."""
     with contextlib.suppress(OSError):

@@ -29,6 +29,10 @@ class InputError(ValueError):
         super().__init__(sentence(message))
 
 
+class FileError(InputError):
+    """A file that the system does not let be written: no room, no permission; work that is kept can go on later."""
+
+
 def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputError:
     """Build the error for a name that is not in a catalogue; near names come first.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import numbers
 import os
-import tempfile
+import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import FileError, InputError, require
 from fl_core.base.text import is_printable, short
 
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -61,26 +63,64 @@ def digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
+"""Name of a file or folder that is being written, with the number of the process that writes it."""
+
+
+def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file such that no reader, and no crash, meets half of it.
 
+    Args:
+        path: the file; folders that are missing are made.
+        content: all of it.
+        mode: permissions, of which the user's umask takes its part.
+
     Raises:
-        InputError: the file cannot be written (no room, no permission, no such folder).
+        FileError: the file cannot be written (no room, no permission, no such folder).
     """
-    temporary = None
+    temporary = temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise InputError(f"The file '{path}' could not be written: {error.strerror or error}.") from error
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise FileError(f"The file '{path}' could not be written: {error.strerror or error}.") from error
+
+
+def temporary_name(path: Path) -> Path:
+    """Name what this process writes before it is renamed to `path`, such that `drop_leftovers` knows it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def drop_leftovers(folder: Path) -> None:
+    """Remove what killed processes were writing in a folder and below, under temporary names."""
+    for path in list(folder.rglob(".*.tmp")):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and not _is_alive(int(found[1])):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    """Return False if no process has the number; where the system cannot tell, it is taken to live."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's, or no number of a process
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -21,6 +21,7 @@ from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.recipe import Parameterization
 from fl_core.recipes.terms import Context
+from fl_core.training.measured import measured
 from fl_core.training.optimizers import Optimizer, PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
 
@@ -319,28 +320,25 @@ def _clamp_(parameters: Tensor, context: Context) -> None:
     torch.minimum(torch.maximum(parameters, start - radius, out=parameters), start + radius, out=parameters)
 
 
-_measurements: dict[tuple[object, ...], tuple[str, str]] = {}
-
-
 def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -> tuple[str, str]:
-    """Time a step of each executor on the real shapes; remembered for the process, so that equal runs choose alike."""
+    """Time a step of each executor on the real shapes."""
     stacked = chunk_size(model, work, memory_limit)
-    batch = work.batches[0].shape[2]
     network = (model.name, model.shape, model.classes)
-    key = (*network, stacked, batch, work.phases, work.view, work.parameters.device)
-    if key not in _measurements:
+    shapes = (*network, stacked, work.batches[0].shape[2], work.phases, work.view, str(work.parameters.device))
+
+    def measure() -> tuple[str, str]:
         seconds = {
             "vectorized": _seconds_per_step(model, work, images, stacked) / stacked,
             "sequential": _seconds_per_step(model, work, images, 1),
         }
         best = min(seconds, key=lambda kind: seconds[kind])
         milliseconds = {kind: 1000 * value for kind, value in seconds.items()}
-        _measurements[key] = (
-            best,
+        return best, (
             f"{best} (measured: vectorized {milliseconds['vectorized']:.3f} ms, sequential "
-            f"{milliseconds['sequential']:.3f} ms per client and step, {stacked} clients stacked)",
+            f"{milliseconds['sequential']:.3f} ms per client and step, {stacked} clients stacked)"
         )
-    return _measurements[key]
+
+    return measured(repr(shapes), measure)
 
 
 def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:

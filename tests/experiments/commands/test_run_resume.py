@@ -13,6 +13,8 @@ from agents import TrainingConfig, save_controller, train
 from agents.online_learner import OnlineSettings
 from envs import EnvCore
 from experiments.cli import main
+from experiments.contenders import search
+from experiments.records.finished import JOBS
 from experiments.records.run_state import load_run_state
 from fl_core.base.errors import InputError
 
@@ -23,6 +25,11 @@ COMMAND += ["--method", "acdp-pfsd", "--evaluation-samples", "50"]
 def _folder(root: Path) -> Path:
     (folder,) = root.iterdir()
     return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file of a folder and below, by its path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
@@ -57,9 +64,49 @@ def test_an_interrupted_run_goes_on_exactly(
     for name in ("rounds.csv", "summary.json"):
         assert (stopped / name).read_text() == (whole / name).read_text(), name
     assert not list(stopped.glob("state*"))
+    assert not (stopped / JOBS).exists()
+    before = contents(stopped)
     capsys.readouterr()
-    assert main(["run", "--resume", str(stopped)]) == 2
-    assert "it is complete, or no run at all" in capsys.readouterr().err
+    assert main(["run", "--resume", str(stopped)]) == 0
+    assert "is complete, so nothing was changed" in capsys.readouterr().out
+    assert contents(stopped) == before
+
+
+def test_a_run_stopped_in_its_search_goes_on_after_the_finished_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*COMMAND, "--controller", "best-fixed", "--search-instances", "1"]
+    assert main([*command, "--runs", str(tmp_path / "whole")]) == 0
+    played: list[int] = []
+    plain = search.run_to_the_end
+
+    def stop_in_the_second(core: EnvCore, *args: Any, **kwargs: Any) -> Any:
+        if played:
+            raise KeyboardInterrupt
+        played.append(core.runs)
+        return plain(core, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(search, "run_to_the_end", stop_in_the_second)
+        capsys.readouterr()
+        assert main([*command, "--runs", str(tmp_path / "stopped")]) == 130
+    stopped = _folder(tmp_path / "stopped")
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith(f"'{stopped}' holds 1 finished part of its search; to go on: dpilot run --resume {stopped}")
+    monkeypatch.setattr(search, "run_to_the_end", lambda core, *a: played.append(core.runs) or plain(core, *a))
+    assert main(["run", "--resume", str(stopped)]) == 0
+    assert played == [9, 4]  # the grid, before; and the values around its best, after
+    whole = _folder(tmp_path / "whole")
+    for name in ("rounds.csv", "summary.json", "ledger.json", "charges.jsonl"):
+        assert (stopped / name).read_text() == (whole / name).read_text(), name
+
+
+@pytest.mark.parametrize("option", [["--seed", "3"], ["--rounds", "9"], ["--task", "fashion-mnist"]])
+def test_other_options_beside_resume_are_refused(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--resume", str(tmp_path), *option]) == 2
+    assert f"{option[0][2:]} is given beside resume" in capsys.readouterr().err
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +161,7 @@ def test_a_run_made_otherwise_is_refused_in_a_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = _interrupted(options, tmp_path, monkeypatch)
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    before = contents(folder)
     if patched.endswith("OnlineSettings.buffer"):
         defaults = tuple(value if one == 10 else one for one in OnlineSettings.__init__.__defaults__ or ())
         monkeypatch.setattr(OnlineSettings.__init__, "__defaults__", defaults)
@@ -125,7 +172,7 @@ def test_a_run_made_otherwise_is_refused_in_a_sentence(
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert sentence in error
     assert error.endswith("start anew.")
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert {name: one for name, one in contents(folder).items() if not name.startswith(JOBS)} == before
 
 
 def test_a_controller_trained_again_in_its_folder_is_another(

@@ -1,9 +1,11 @@
 import os
+import stat
+import subprocess
 
 import pytest
 
 from fl_core.base.errors import InputError, require_count, require_positive, unknown_name
-from fl_core.base.files import read_json, write_json, write_text
+from fl_core.base.files import drop_leftovers, read_json, temporary_name, write_bytes, write_json, write_text
 
 
 def test_a_file_is_written_whole(tmp_path):
@@ -54,3 +56,30 @@ def test_only_finite_numbers_above_zero_are_positive(value):
 def test_only_whole_numbers_are_counts(value):
     with pytest.raises(InputError):
         require_count("x", value)
+
+
+def test_a_file_has_the_permissions_of_the_users_umask(tmp_path):
+    for umask, mode in ((0o027, 0o640), (0o002, 0o664), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            write_text(tmp_path / "a.txt", "x")
+            write_bytes(tmp_path / "key", b"x", mode=0o600)
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == mode
+        assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    (tmp_path / "jobs").mkdir()
+    left = [tmp_path / f".a.json.{ended.pid}.tmp", tmp_path / "jobs" / f".b.{ended.pid}.tmp"]
+    for path in left:
+        path.write_text("half")
+    (tmp_path / f".controller.{ended.pid}.tmp").mkdir()
+    stays = [temporary_name(tmp_path / "mine"), tmp_path / ".hidden", tmp_path / ".user.tmp", tmp_path / "1.tmp"]
+    for path in stays:
+        path.write_text("whole")
+    drop_leftovers(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == sorted([*stays, tmp_path / "jobs"])

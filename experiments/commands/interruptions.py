@@ -1,0 +1,110 @@
+"""Interruptions of a command: signals that stop it, and the sentence that says what is kept and what to type."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fl_core.base.errors import FileError, InputError
+
+_SIGNALS = ("SIGTERM", "SIGHUP")
+
+
+class Stop(KeyboardInterrupt):
+    """An interruption by a signal other than that of Ctrl-C, with its number."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP interrupt the main thread as Ctrl-C does; what is ignored, as by nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        yield
+        return
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    usual = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for one in usual:
+            signal.signal(one, signal.SIG_IGN)  # a second one must not disturb what the first has caused to be written
+        raise Stop(number)
+
+    for number in usual:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in usual:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def resumable(command: str, folder: Path, kept: Callable[[], str]) -> Iterator[None]:
+    """Add to what stops the work in a folder, an interruption, a full disk or memory, what is kept and how to go on.
+
+    Args:
+        command: that goes on with `--resume FOLDER`.
+        folder: of the results.
+        kept: describes what lies there at that moment.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, FileError, OSError, MemoryError) as error:
+        error.add_note(
+            f"'{folder}' holds {kept()}; to go on: {shlex.join(['dpilot', command, '--resume', str(folder)])}"
+        )
+        raise
+
+
+def counted(count: int, what: str) -> str:
+    """Count things: `1 finished part of the search`, `2 finished parts of the search`."""
+    name, of, rest = what.partition(" of ")
+    return f"{count} {name}{'s' * (count != 1)}{of}{rest}"
+
+
+def require_alone(command: Any) -> None:
+    """Refuse other options beside `--resume`, which takes them from the folder.
+
+    Args:
+        command: a dataclass with a field `resume`, and defaults for all others.
+
+    Raises:
+        InputError: an option is not the default.
+    """
+    usual = type(command)()
+    for one in fields(command):
+        mine, default = getattr(command, one.name), getattr(usual, one.name)
+        if one.name == "resume" or mine == default:
+            continue
+        nested = fields(mine) if is_dataclass(mine) else ()
+        names = [inner.name for inner in nested if getattr(mine, inner.name) != getattr(default, inner.name)]
+        raise InputError(
+            f"{(names or [one.name])[0].replace('_', '-')} is given beside resume, which takes every option from "
+            f"'{command.resume}'; leave it out, or start anew."
+        )
+
+
+def exit_status(stop: KeyboardInterrupt) -> int:
+    """Return the exit status of an interrupted program, 128 and the number of the signal."""
+    return 128 + (stop.number if isinstance(stop, Stop) else signal.SIGINT)
+
+
+def told(stop: KeyboardInterrupt) -> str:
+    """Tell an interruption in a sentence."""
+    by = f" by {signal.Signals(stop.number).name}" if isinstance(stop, Stop) else ""
+    return f"interrupted{by}; {notes(stop) or 'nothing is kept yet, so give the same command again'}"
+
+
+def notes(error: BaseException) -> str:
+    """Join the notes that an error has collected on its way."""
+    return "; ".join(getattr(error, "__notes__", ()))

@@ -1,0 +1,132 @@
+"""Finished jobs of a command, kept in its folder: used again only where all that their results depend on is the same.
+
+A job is a piece of work that depends on no other: a cell of a paper's table, the play of one controller on the
+instances of one environment, a batch of runs of a search. Its record is one file, written whole, under a name that
+follows from what is asked of it, so that several processes may work in one folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from envs.playing import RowProgress
+from fl_core.base.errors import InputError
+from fl_core.base.files import digest, spelled_out, write_json
+from fl_core.base.sealed import read_sealed, require_same, sealed
+from fl_core.training.measured import adopt_choices, executor_choices
+
+FORMAT = 2
+JOBS = "jobs"
+"""Folder of a command's finished jobs, inside the folder of its results."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work, by what is asked of it.
+
+    Attributes:
+        stem: readable beginning of its key.
+        asked: everything that its result depends on, version of the code among it, as JSON values.
+    """
+
+    stem: str
+    asked: Mapping[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        """Name of its record: equal for equal work by the same code, and different for all other."""
+        return f"{self.stem}__{digest(spelled_out(self.asked))[:10]}"
+
+
+class FinishedJobs:
+    """Records of finished jobs, one sealed file each in a folder; without a folder nothing is kept.
+
+    Attributes:
+        count: jobs that are finished, of this command.
+        seconds: time that those took which were found finished.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Take the folder, which is made with the first record."""
+        self._folder = folder
+        self.count, self.seconds = 0, 0.0
+
+    def path(self, job: Job) -> Path:
+        """Path of a job's record.
+
+        Raises:
+            ValueError: nothing is kept here.
+        """
+        if self._folder is None:
+            raise ValueError("these jobs have no folder")
+        return self._folder / f"{job.key}.json"
+
+    def keep(self, job: Job, results: Mapping[str, Any]) -> None:
+        """Write the results of a job, with everything that was asked of it and a digest over both.
+
+        Raises:
+            FileError: it cannot be written.
+        """
+        if self._folder is not None:
+            write_json(self.path(job), sealed({"asked": spelled_out(job.asked), **results}, FORMAT))
+
+    def read(self, job: Job) -> dict[str, Any]:
+        """Read the record of a job.
+
+        Raises:
+            InputError: there is none, it is damaged or of an older version, or it is of another job.
+        """
+        path = self.path(job)
+        record = read_sealed(path, FORMAT)
+        require_same(record.get("asked"), job.asked, f"The record '{path}'")
+        return record
+
+    def find(self, job: Job) -> dict[str, Any] | None:
+        """Find the record of a job; None where there is none, or `read` refuses it."""
+        if self._folder is None or not self.path(job).exists():
+            return None
+        try:
+            return self.read(job)
+        except InputError:
+            return None
+
+    def once(self, job: Job, progress: RowProgress, work: Callable[[RowProgress], dict[str, Any]]) -> dict[str, Any]:
+        """Return the results of a job that is finished, or do it and keep them.
+
+        Which executor was measured to be the faster is kept with them: another one rounds differently, so jobs that are
+        yet to be done take the one that an uninterrupted command would have taken.
+
+        Args:
+            job: what is to be done.
+            progress: told of its rounds, also of those done long ago.
+            work: does it; given what to tell of the rounds, returns JSON values.
+        """
+        found, began, done = self.find(job), time.monotonic(), 0
+        if found is not None:
+            self.count += 1
+            adopt_choices(found["executors"])
+            self.seconds += float(found["seconds"])
+            progress(int(found["rounds"]))
+            return found
+
+        def advance(rounds: int) -> None:
+            nonlocal done
+            done += rounds
+            progress(rounds)
+
+        results = work(advance)
+        seconds = round(time.monotonic() - began, 3)
+        self.keep(job, {**results, "rounds": done, "seconds": seconds, "executors": executor_choices()})
+        self.count += 1
+        return results
+
+    def drop(self) -> None:
+        """Remove all records, once the command's results hold what they say."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

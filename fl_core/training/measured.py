@@ -1,0 +1,41 @@
+"""Executors that were measured to be the faster on some shapes, remembered for the process and handed to later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fl_core.base.errors import require
+
+_choices: dict[str, tuple[str, str]] = {}
+
+
+def measured(key: str, measure: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """Return the kind of executor and the measurement in words; equal shapes are measured once, so they choose alike.
+
+    Args:
+        key: shapes in words.
+        measure: times the executors on them.
+    """
+    if key not in _choices:
+        _choices[key] = measure()
+    return _choices[key]
+
+
+def executor_choices() -> dict[str, tuple[str, str]]:
+    """Return everything that was measured so far, by the shapes in words."""
+    return dict(_choices)
+
+
+def adopt_choices(choices: Mapping[str, Sequence[str]]) -> None:
+    """Take over what an earlier process measured, so that `auto` chooses as it did there.
+
+    Args:
+        choices: from `executor_choices`.
+
+    Raises:
+        InputError: they are none.
+    """
+    for key, choice in choices.items():
+        kind, words = (*choice, "", "")[:2]
+        require(kind in ("vectorized", "sequential"), f"The measured executor is {kind!r}, but there is none such.")
+        _choices.setdefault(key, (kind, words))
