@@ -1,6 +1,7 @@
 """Federated training under differential privacy as Gymnasium environments; importing this registers `DPilot/*`.
 
-The names below are imported on first use: whoever does without stable-baselines3 need not wait for it.
+The names below are imported on first use: whoever asks for ids alone need not wait for torch, nor for
+stable-baselines3.
 """
 
 import lazy_loader

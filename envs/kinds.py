@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-from envs.tasks import TASKS
-
+TASK_NAMES = ("digits", "mnist5k", "fashion-mnist")
+"""Built-in tasks, by name: those of `envs.tasks`, whose settings need torch, which ids do not."""
 KINDS: dict[str, dict[str, str]] = {
     "Clip": {},
     "LayerClip": {"method": "fedglp-adp", "knobs": "clip_norm,layer_weights"},
@@ -21,7 +21,7 @@ def register_environments() -> None:
     ids = {
         f"DPilot/{kind}{suffix}-v0": settings | task
         for kind, settings in KINDS.items()
-        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in TASKS)]
+        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in TASK_NAMES)]
     }
     for name, settings in ids.items():
         if name not in gym.registry:

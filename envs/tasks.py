@@ -1,7 +1,8 @@
 """Built-in tasks: a federation, a privacy budget and the range in which its clip norm is sought.
 
-Adding a task is adding a line here. At each budget the best fixed clip norm lies strictly inside the range. Tasks are
-deployed on target clients; environments for training are made of proxy clients (see `envs.instances`).
+Adding a task is adding an entry here, and its name in `envs.kinds`. At each budget the best fixed clip norm lies
+strictly inside the range. Tasks are deployed on target clients; environments for training are made of proxy clients
+(see `envs.instances`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from stable_baselines3.common.env_checker import check_env as check_stable_basel
 from stable_baselines3.common.vec_env import VecCheckNan, VecMonitor
 
 from envs import KINDS, DPilotVecEnv
+from envs.kinds import TASK_NAMES
 from envs.tasks import TASKS
 from fl_core.data.datasets import dataset_available
 from tests.envs.conftest import TINY
@@ -42,6 +43,7 @@ def test_an_id_for_every_task() -> None:
         f"DPilot/{kind}-{task}-v0" for kind in KINDS for task in TASKS
     }
     assert expected == set(IDS)
+    assert tuple(TASKS) == TASK_NAMES
 
 
 @pytest.mark.parametrize(("name", "signals"), CHECKED)
