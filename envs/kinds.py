@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import gymnasium as gym
 
 TASK_NAMES = ("digits", "mnist5k", "fashion-mnist")
@@ -16,12 +18,12 @@ KINDS: dict[str, dict[str, str]] = {
 """Kind of control -> its knobs, and its method unless `method=` names another that has the knobs."""
 
 
-def register_environments() -> None:
-    """Register one id per kind of control, and one per kind and built-in task for tools that take nothing but an id."""
+def register_environments(tasks: Iterable[str] = TASK_NAMES) -> None:
+    """Register one id per kind of control, and one per kind and task for tools that take nothing but an id."""
     ids = {
         f"DPilot/{kind}{suffix}-v0": settings | task
         for kind, settings in KINDS.items()
-        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in TASK_NAMES)]
+        for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in tasks)]
     }
     for name, settings in ids.items():
         if name not in gym.registry:
