@@ -172,7 +172,8 @@ class NoiseModel:
 
         Removing a client of weight w moves block l of the sum by at most w·C√w_l, w_l being the block's squared share
         of C. If all m clients noise every coordinate, the factor is √(Σw²)/(√m·max w); if only k of them noise some
-        coordinate, √(k/m). Noise beyond σ, from a `noise_ratio` below 1, is not credited.
+        coordinate, √(k/m), the heaviest client counted as one of them. Noise beyond σ, from a `noise_ratio` below 1,
+        is not credited.
 
         Args:
             who: the clients of one run, with C = σ = 1.
