@@ -99,7 +99,7 @@ class Model:
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
         """Draw parameters `[size]` by the layers' own initialisation, from the run's stream `init`."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_seed(seed, "init"))
+            torch.default_generator.manual_seed(stream_seed(seed, "init"))  # the CPU's alone: others stay as they are
             module = self._build()
         flat = torch.cat([value.detach().reshape(-1) for value in module.parameters()])
         return flat.to(device)

@@ -106,7 +106,8 @@ class Federation(Simulation):
         for row in rows:
             require(0 <= row < self.runs, f"row is {row}, but this federation has rows 0 to {self.runs - 1}.")
         require(len(rows) == len(settings), f"There are {len(rows)} rows to start, but settings for {len(settings)}.")
-        return [(self._open_books(one), self._client_index(one)) for one in settings]
+        present = dict(zip(self.settings, self._indices, strict=True))
+        return [(self._open_books(one), present.get(one) or self._client_index(one)) for one in settings]
 
     def begin(
         self, rows: Sequence[int], settings: Sequence[RunSettings], prepared: Sequence[tuple[Books, ClientIndex]]
