@@ -2,6 +2,8 @@ from .algorithms import ALGORITHMS, Algorithm
 from .bundle import load_controller, save_controller
 from .config import TrainingConfig
 from .curricula import CURRICULA, Curriculum
+from .import_sources import ImportOptions
+from .importing import from_sb3, import_policy
 from .learned import LearnedController
 from .online import OnlinePPO
 from .trainer import TrainingResult
@@ -12,10 +14,13 @@ __all__ = [
     "CURRICULA",
     "Algorithm",
     "Curriculum",
+    "ImportOptions",
     "LearnedController",
     "OnlinePPO",
     "TrainingConfig",
     "TrainingResult",
+    "from_sb3",
+    "import_policy",
     "load_controller",
     "resume",
     "save_controller",

@@ -28,7 +28,35 @@ Schedule = Callable[[float], float]
 
 POLICY_OPTIONS = ("network", "activation", "log_std_init", "lstm_size")
 """Options that shape the policy, so that a saved one cannot be rebuilt without them."""
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+IMPORTED_OPTIONS = ("value_network", "keywords")
+"""Further arguments of policies that were trained elsewhere: widths of a value network unlike the policy's, and values
+of `POLICY_KEYWORDS` that are not stable-baselines3's own."""
+POLICY_KEYWORDS = (
+    "clip_mean",
+    "enable_critic_lstm",
+    "full_std",
+    "n_critics",
+    "n_lstm_layers",
+    "n_quantiles",
+    "share_features_extractor",
+    "shared_lstm",
+    "squash_output",
+    "use_expln",
+    "use_sde",
+)
+"""Keywords of stable-baselines3's policies with values of JSON that an imported policy may be made with."""
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky-relu": nn.LeakyReLU,
+    "mish": nn.Mish,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "softplus": nn.Softplus,
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +132,7 @@ class Algorithm:
 
     def policy_arguments(self, options: Options) -> dict[str, Any]:
         """Select the options that shape its policy, as JSON-able values."""
-        chosen = {name: options[name] for name in POLICY_OPTIONS if name in options}
+        chosen = {name: options[name] for name in (*POLICY_OPTIONS, *IMPORTED_OPTIONS) if name in options}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
     def policy(self, observations: spaces.Box, actions: spaces.Box, arguments: Options) -> BasePolicy:
@@ -113,18 +141,27 @@ class Algorithm:
         Raises:
             KeyError, TypeError, ValueError: the arguments are not those of its policy.
         """
-        # A learner may amend the policy that it is asked for (DDPG takes one critic, A2C another optimizer), so one
-        # that is never set up says what its policy is made with.
-        make: Any = self.learner_class()
-        learner = make(
-            self.policy_name,
-            None,
-            policy_kwargs=self.family.policy(arguments),
-            device="cpu",
-            _init_setup_model=False,
-        )
-        made: BasePolicy = learner.policy_class(observations, actions, lambda _: 0.0, **learner.policy_kwargs)
+        asked = self._keywords(arguments)
+        learner = self.unprepared(asked)
+        keywords = {**learner.policy_kwargs, **asked}
+        made: BasePolicy = learner.policy_class(observations, actions, lambda _: 0.0, **keywords)
         return made
+
+    def unprepared(self, keywords: Mapping[str, Any]) -> Any:
+        """Make a learner that is never set up, to read off what it makes its policy with.
+
+        A learner may amend the keywords that it is given: DDPG takes one critic, A2C another optimizer.
+        """
+        make: Any = self.learner_class()
+        return make(self.policy_name, None, policy_kwargs=dict(keywords), device="cpu", _init_setup_model=False)
+
+    def _keywords(self, arguments: Options) -> dict[str, Any]:
+        """Constructor keywords of a policy."""
+        further = {name: arguments["keywords"][name] for name in arguments.get("keywords", {})}
+        unknown = sorted(set(further) - set(POLICY_KEYWORDS))
+        if unknown:
+            raise ValueError(f"'{unknown[0]}' is no keyword of a policy")
+        return self.family.policy(arguments) | further
 
     def learner(self, options: Options, environments: VecEnv, decisions: int, **common: Any) -> BaseAlgorithm:
         """Make a learner with an untrained policy.
@@ -140,13 +177,11 @@ class Algorithm:
         """
         episodes = Episodes(environments.num_envs, decisions, int(np.prod(environments.action_space.shape or (1,))))
         try:
-            return self.learner_class()(
-                self.policy_name,
-                environments,
-                policy_kwargs=self.family.policy(self.policy_arguments(options)),
-                **self.family.learner(options, episodes),
-                **common,
-            )
+            policy = self._keywords(self.policy_arguments(options))
+            # Learners that explore in a state-dependent way hand this keyword on to the policy themselves.
+            exploring = {"use_sde": policy.pop("use_sde")} if "use_sde" in policy else {}
+            keywords = {**self.family.learner(options, episodes), **exploring, **common}
+            return self.learner_class()(self.policy_name, environments, policy_kwargs=policy, **keywords)
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{self.label} cannot be trained here: {' '.join(str(error).split())}.") from error
 
@@ -158,15 +193,20 @@ def _actor_critic(arguments: Options) -> dict[str, Any]:
     widths = [int(width) for width in arguments["network"]]
     recurrent = {"lstm_hidden_size": int(arguments["lstm_size"])} if "lstm_size" in arguments else {}
     return {
-        "net_arch": {"pi": widths, "vf": widths},
+        "net_arch": {"pi": widths, "vf": _value_widths(arguments, widths)},
         "activation_fn": ACTIVATIONS[arguments["activation"]],
         "log_std_init": float(arguments["log_std_init"]),
         **recurrent,
     }
 
 
+def _value_widths(arguments: Options, widths: list[int]) -> list[int]:
+    return [int(width) for width in arguments.get("value_network", widths)]
+
+
 def _from_episodes(options: Options, episodes: Episodes) -> dict[str, Any]:
-    own = {name: value for name, value in options.items() if name not in (*POLICY_OPTIONS, "minibatches")}
+    of_policy = (*POLICY_OPTIONS, *IMPORTED_OPTIONS, "minibatches")
+    own = {name: value for name, value in options.items() if name not in of_policy}
     if "minibatches" in options:
         own["batch_size"] = max(2, -(-episodes.total // options["minibatches"]))
     return {"n_steps": episodes.decisions, **own}
@@ -178,8 +218,9 @@ ON_POLICY = Family(_actor_critic, _from_episodes)
 
 
 def _actor_and_critics(arguments: Options) -> dict[str, Any]:
+    widths = [int(width) for width in arguments["network"]]
     return {
-        "net_arch": [int(width) for width in arguments["network"]],
+        "net_arch": {"pi": widths, "qf": _value_widths(arguments, widths)},
         "activation_fn": ACTIVATIONS[arguments["activation"]],
     }
 

@@ -14,6 +14,7 @@ import safetensors.torch
 from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
+from agents.exported import EXPORTED
 from agents.learned import KNOB_FIELDS, VIEW, Blueprint, LearnedController
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
 from fl_core.base.errors import FileError, InputError, require
@@ -103,17 +104,16 @@ def load_controller(folder: Path | str) -> LearnedController:
     record = read_sealed(path / RECORD, FORMAT)
     try:
         blueprint, checksum = _blueprint(record), str(record["weights_sha256"])
-        policy = blueprint.make_policy()
+        blueprint.make_policy()  # says what is wrong with its description before any weight is read
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise InputError(f"The file '{path / RECORD}' describes no controller: {_sentence(error)}.") from error
     weights = read_tensors(path / WEIGHTS, checksum)
     try:
-        policy.load_state_dict(weights, strict=True)
+        return LearnedController.of(blueprint, weights)
     except RuntimeError as error:
         raise InputError(f"The weights in '{path / WEIGHTS}' do not fit the policy that {RECORD} describes.") from error
-    return LearnedController(blueprint, policy)
 
 
 def _blueprint(record: Mapping[str, Any]) -> Blueprint:
@@ -129,9 +129,11 @@ def _blueprint(record: Mapping[str, Any]) -> Blueprint:
         scales=tuple(str(words) for words in record.get("scales", ())),
     )
     missing = [name for name in VIEW if name not in blueprint.settings]
-    if missing or not blueprint.features or not blueprint.knobs or blueprint.algo not in ALGORITHMS:
+    known = blueprint.algo in ALGORITHMS or blueprint.algo in EXPORTED
+    if missing or not blueprint.features or not blueprint.knobs or not known:
         raise ValueError(f"it has no {missing[0]}" if missing else "it names no known algorithm, knob or signal")
-    sum(blueprint.training["cost"].values())
+    if blueprint.training["cost"] is not None:
+        sum(blueprint.training["cost"].values())
     return blueprint
 
 

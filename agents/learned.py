@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from agents.algorithms import ALGORITHMS
-from agents.weights import tensor_bytes
-from envs import EnvCore
+from agents.config import TrainingConfig
+from agents.exported import EXPORTED, ExportedPolicy
+from agents.normalization import Normalization
+from agents.rollouts import decisions_per_episode
+from agents.weights import Tensors, tensor_bytes
+from envs import DPilotEnv, DPilotVecEnv, EnvCore, Setting
 from envs.faces import innermost
+from envs.instances import instance_population
 from fl_core.base.errors import InputError, require
 
 VIEW = ("knobs", "signals", "decision_rounds")
@@ -30,13 +38,13 @@ class Blueprint:
     """A controller without its weights; all values are JSON-able.
 
     Attributes:
-        algo: learning algorithm, a name of `ALGORITHMS`.
+        algo: learning algorithm, a name of `ALGORITHMS`, or format of a policy that was exported, one of `EXPORTED`.
         arguments: arguments of its policy.
         features: names of the observation's entries, in order.
         feature_bound: observations lie in [-feature_bound, feature_bound].
         knobs: name, range and scale of what each action coordinate sets.
         settings: keyword arguments of the environment it was trained in.
-        training: seeds, instances, cost in federated rounds and validation of the training.
+        training: seeds, instances, cost in federated rounds and validation of the training; a cost of None is unknown.
         scales: how each feature is scaled, in words; () where that was not recorded.
     """
 
@@ -59,9 +67,21 @@ class Blueprint:
         """Space of one action."""
         return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
 
-    def make_policy(self) -> BasePolicy:
+    def make_policy(self) -> BasePolicy | ExportedPolicy:
         """Make an untrained policy of this kind."""
-        return ALGORITHMS[self.algo].policy(self.observation_space, self.action_space, self.arguments)
+        make = EXPORTED[self.algo] if self.algo in EXPORTED else ALGORITHMS[self.algo].policy
+        return make(self.observation_space, self.action_space, self.arguments)
+
+    @property
+    def label(self) -> str:
+        """Readable name of the algorithm or the format."""
+        return EXPORTED[self.algo].label if self.algo in EXPORTED else ALGORITHMS[self.algo].label
+
+    @property
+    def origin(self) -> str:
+        """Tell it apart from others of its kind: seed of the training, or name that it was imported by."""
+        imported = self.training.get("imported")
+        return f"seed {self.training.get('seed', '?')}" if imported is None else str(imported["name"])
 
 
 def knob_records(core: EnvCore) -> tuple[dict[str, Any], ...]:
@@ -74,19 +94,43 @@ class LearnedController:
 
     Attributes:
         blueprint: its parts apart from the weights.
-        policy: the network, as stable-baselines3 builds it.
+        policy: the network, as stable-baselines3 builds it, or one that was exported.
+        normalization: by which observations are scaled before the network sees them; None for not at all.
     """
 
-    def __init__(self, blueprint: Blueprint, policy: BasePolicy):
+    def __init__(
+        self, blueprint: Blueprint, policy: BasePolicy | ExportedPolicy, normalization: Normalization | None = None
+    ):
         """Wrap a policy that has its weights."""
         self.blueprint = blueprint
         self.policy = policy
+        self.normalization = normalization
         policy.set_training_mode(False)
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, tensors: Tensors) -> LearnedController:
+        """Make the controller of a blueprint, with its weights and the statistics that lie beside them.
+
+        Raises:
+            RuntimeError: the weights do not fit the policy.
+            InputError: the statistics are not those of its features.
+            AssertionError, KeyError, TypeError, ValueError: the arguments are not those of its policy.
+        """
+        normalization, weights = Normalization.split(tensors, len(blueprint.features))
+        policy = blueprint.make_policy()
+        policy.load_state_dict(weights, strict=True)
+        return cls(blueprint, policy, normalization)
+
+    @property
+    def tensors(self) -> Tensors:
+        """Weights, and statistics of the observations where it has some, as `save_controller` takes them."""
+        own = {} if self.normalization is None else self.normalization.tensors()
+        return {**self.policy.state_dict(), **own}
 
     @property
     def label(self) -> str:
         """Readable name for figures and tables."""
-        return f"{ALGORITHMS[self.blueprint.algo].label} (seed {self.blueprint.training.get('seed', '?')})"
+        return f"{self.blueprint.label} ({self.blueprint.origin})"
 
     @property
     def view(self) -> dict[str, Any]:
@@ -95,9 +139,10 @@ class LearnedController:
         return {name: own[name] for name in (*VIEW, "context")}
 
     @property
-    def training_rounds(self) -> int:
-        """Federated rounds that its training took in all: rollouts, reference runs and validation."""
-        return int(sum(self.blueprint.training["cost"].values()))
+    def training_rounds(self) -> int | None:
+        """Federated rounds that its training took in all: rollouts, reference runs and validation; None if unknown."""
+        cost = self.blueprint.training["cost"]
+        return None if cost is None else int(sum(cost.values()))
 
     @property
     def population(self) -> str:
@@ -109,6 +154,12 @@ class LearnedController:
         """Instances that trained and chose it, in words."""
         about, own = self.blueprint.training, self.blueprint.settings
         drawn = f" that differ in {own['generator']}" if own.get("generator") else ""
+        imported = about.get("imported")
+        if imported is not None:
+            return (
+                f"imported from {imported['file']} ({imported['library']}), said to be trained on task {own['task']}"
+                f"{drawn}, on {self.population} clients"
+            )
         return (
             f"{about.get('episodes', '?')} episodes on training instances of task {own['task']}{drawn}, "
             f"chosen on {len(about.get('validation_instances', []))} validation instances, of {self.population} clients"
@@ -121,7 +172,7 @@ class LearnedController:
             "parameters": dict(self.blueprint.arguments),
             "settings": dict(self.blueprint.settings),
             "training": dict(self.blueprint.training),
-            "weights_sha256": hashlib.sha256(tensor_bytes(self.policy.state_dict())).hexdigest(),
+            "weights_sha256": hashlib.sha256(tensor_bytes(self.tensors)).hexdigest(),
         }
 
     def predict(
@@ -152,6 +203,8 @@ class LearnedController:
                 f"observation has shape {array.shape}, but this {self.blueprint.algo} controller was trained on "
                 f"{size} features."
             )
+        if self.normalization is not None:
+            array = self.normalization.scale(array)
         inner = None if state is None else tuple(np.swapaxes(part, 0, 1) for part in state)
         actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
         return actions, None if inner is None else tuple(np.swapaxes(part, 0, 1) for part in inner)
@@ -187,6 +240,67 @@ class LearnedController:
             f"{who} decides every {rounds} rounds, but decision_rounds of the environment is "
             f"{core.spec.decision_rounds}.",
         )
+
+    # ---------------------------------------------------------------- environments and learners of its own
+
+    def setting(self, **changes: Any) -> Setting:
+        """Return the setting that it was trained in, with other values of some fields.
+
+        Unless `population` is given, another set of `instances` brings its own, as in `Setting.of`.
+
+        Raises:
+            InputError: the setting is no longer possible, or a change is not allowed.
+        """
+        if "instances" in changes:
+            changes.setdefault("population", instance_population(changes["instances"]))
+        return Setting.from_record(_FORMER | dict(self.blueprint.settings)).replace(**changes)
+
+    def make_env(self, **changes: Any) -> DPilotEnv:
+        """Make an environment that it can act in: that of its training, with `changes` as in `setting`."""
+        env = DPilotEnv(setting=self.setting(**changes))
+        self.check(env)
+        return env
+
+    def make_vec_env(self, num_envs: int = 1, **changes: Any) -> DPilotVecEnv:
+        """Make a batch of environments for stable-baselines3, as `make_env` does one."""
+        venv = DPilotVecEnv(num_envs, setting=self.setting(**changes))
+        self.check(venv)
+        return venv
+
+    def to_sb3(self, env: Any, **keywords: Any) -> BaseAlgorithm:
+        """Make a model of stable-baselines3 with this policy, which can go on learning.
+
+        Its settings are those that `dpilot train` gave it; the optimizer begins anew, and so does a replay buffer.
+        Where the controller scales observations, the model's environment (`model.get_env()`) is a `VecNormalize` with
+        these statistics, and so is what the model's own `predict` expects.
+
+        Args:
+            env: a DPilot environment for Gymnasium or stable-baselines3, wrapped or not.
+            **keywords: of the algorithm's class, such as `learning_rate` or `n_steps`.
+
+        Raises:
+            InputError: the environment is not what the controller was trained for, its policy was exported and so
+                cannot learn, or a keyword is not allowed.
+        """
+        algo, about = self.blueprint.algo, self.blueprint.training
+        require(algo in ALGORITHMS, f"A policy in {self.blueprint.label} only acts: it has no learner to go on with.")
+        core = core_of(env)
+        self.check(core)
+        venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: Monitor(env)])
+        if self.normalization is not None:
+            venv = self.normalization.wrap(venv)
+        config = TrainingConfig(algo=algo)
+        recorded = {name: value for name, value in about.get("config", {}).items() if value is not None}
+        options = {name: recorded.get(name, value) for name, value in config.options.items()}
+        usual = {name: recorded.get(name, getattr(config, name)) for name in ("learning_rate", "gamma")}
+        model = ALGORITHMS[algo].learner(
+            {**options, **self.blueprint.arguments},
+            venv,
+            decisions_per_episode(core.task.federation.rounds, core.spec.decision_rounds),
+            **{**usual, "seed": about.get("seed"), "device": "cpu", **keywords},
+        )
+        model.policy.load_state_dict(self.policy.state_dict())
+        return model
 
 
 def core_of(env: Any) -> EnvCore:

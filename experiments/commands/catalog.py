@@ -32,6 +32,10 @@ COMMANDS = {
     "train": Entry(
         "train a controller with one of the learning algorithms (`dpilot list algorithms`)", "train:TrainCommand"
     ),
+    "import": Entry(
+        "a policy that was trained elsewhere (stable-baselines3, ONNX, TorchScript), as a controller",
+        "import_policy:ImportCommand",
+    ),
     "compare": Entry("controllers on held-out instances at the same epsilon", "compare:CompareCommand"),
     "ledger": Entry(
         "the privacy of a run: what was released, what it cost, and which epsilon holds", "ledger:LedgerCommand"

@@ -11,6 +11,7 @@ import tyro
 
 from agents.algorithms import ALGORITHMS, default_text
 from agents.curricula import CURRICULA
+from agents.exported import EXPORTED
 from agents.online import KNOBS, NAME
 from envs.context import context_features
 from envs.generators import GENERATORS, SETTINGS
@@ -99,7 +100,8 @@ def _controllers() -> Rows:
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS)
     for algorithm in LEARNED:
-        yield (f"{algorithm}:FOLDER", f"saved by `dpilot train --algo {algorithm}`", "its own", "its own")
+        made = "`dpilot import`" if algorithm in EXPORTED else f"`dpilot train --algo {algorithm}` or `dpilot import`"
+        yield (f"{algorithm}:FOLDER", f"saved by {made}", "its own", "its own")
 
 
 def _algorithms() -> Rows:

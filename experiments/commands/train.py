@@ -11,6 +11,7 @@ import tyro
 
 from agents.config import TrainingConfig
 from agents.costs import rounds_ahead
+from agents.learned import Blueprint
 from agents.rollouts import decisions_per_episode
 from agents.trainer import TrainingResult
 from agents.training import require_knobs, resume, train
@@ -76,7 +77,7 @@ class TrainCommand:
             result = train(self.setting(), self.training, folder, progress=True)
         summary = finish(result, folder)
         print(f"To look at it: tensorboard --logdir {folder.parent}")
-        print(f"To compare it: {compare_command(result, folder)}")
+        print(f"To compare it: {compare_command(result.controller.blueprint, folder)}")
         return {"folder": str(folder), **summary}
 
     def setting(self) -> Setting:
@@ -121,9 +122,8 @@ class TrainCommand:
         return folder
 
 
-def compare_command(result: TrainingResult, folder: Path) -> str:
+def compare_command(blueprint: Blueprint, folder: Path) -> str:
     """Compose the command that compares a trained controller in the setting it was trained in."""
-    blueprint = result.controller.blueprint
     task = str(blueprint.settings["task"])
     changes: list[str] = []
     for name, value in asdict(find_task(task).federation).items():

@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from agents.algorithms import ALGORITHMS
+from agents.exported import EXPORTED
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore
 from envs.playing import Policy
@@ -22,8 +23,8 @@ from fl_core.base.errors import InputError, require, require_name
 from fl_core.data.populations import share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
-LEARNED = tuple(ALGORITHMS)
-"""Algorithms whose saved controllers are named as `ppo:FOLDER`."""
+LEARNED = (*ALGORITHMS, *EXPORTED)
+"""Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
 TUNED = "tuned"
 """Before the name of a family, as `tuned:exponential-decay`."""
 

@@ -43,7 +43,7 @@ class Player:
         label: how figures and tables call it.
         setting: in which it acts, with the knobs and signals that it needs.
         builds: makes the policy for an environment; one for each training.
-        training_rounds, search_rounds: federated rounds it cost to train or tune it.
+        training_rounds, search_rounds: federated rounds it cost to train or tune it; None where that is unknown.
         tuned_on: which instances that took, in words.
         tuned_population: whose data their clients hold; "" where there were none.
         trainings: names of the trainings that made it; () for a controller that is not trained.
@@ -55,7 +55,7 @@ class Player:
     label: str
     setting: Setting
     builds: tuple[Callable[[EnvCore], Policy], ...]
-    training_rounds: int = 0
+    training_rounds: int | None = 0
     search_rounds: int = 0
     tuned_on: str = ""
     tuned_population: str = ""
@@ -76,7 +76,10 @@ class Player:
         """Describe its training and tuning, and which of it the ε of a population's clients leaves out; "" for none."""
         if not self.tuned_population:
             return ""
-        words = f"{self.tuned_on}: {self.training_rounds + self.search_rounds:,} rounds"
+        rounds = (
+            "an unknown number of" if self.training_rounds is None else f"{self.training_rounds + self.search_rounds:,}"
+        )
+        words = f"{self.tuned_on}: {rounds} rounds"
         if self.tuned_on_clients_of(population):
             words += f"; epsilon leaves out what they told about the {population} clients of this run"
         return words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class Trainings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each training, as `seed 3`."""
-        return tuple(f"seed {one.blueprint.training.get('seed', '?')}" for one in self.controllers)
+        """Name of each training, as `seed 3`, or the name that it was imported by."""
+        return tuple(one.blueprint.origin for one in self.controllers)
 
     @property
     def label(self) -> str:
@@ -48,9 +49,11 @@ class Trainings:
         return self.first.label if count == 1 else f"{self.first.blueprint.algo.upper()} ({count} seeds)"
 
     @property
-    def rounds(self) -> int:
-        """Federated rounds that they took together."""
-        return sum(one.training_rounds for one in self.controllers)
+    def rounds(self) -> int | None:
+        """Federated rounds that they took together; None where that of one is unknown."""
+        counts = [one.training_rounds for one in self.controllers]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     @property
     def words(self) -> str:
@@ -82,6 +85,8 @@ class Trainings:
         How often a training met each of its instances is not kept, so they count evenly. A run that ended early counts
         as a whole one, for its controller may have spent all the budget by then.
         """
+        if self.rounds is None:
+            return ()
         total: Counter[int] = Counter()
         for one in self.controllers:
             about = one.blueprint.training
@@ -133,16 +138,22 @@ def load_trainings(spec: str) -> Trainings:
     """
     algorithm = spec.partition(":")[0]
     folders = training_folders(spec)
+    for folder in folders:
+        require(
+            not folder.is_file(),
+            f"controller '{spec}' names the file '{folder}', which does not tell the task, knobs and signals of its "
+            f"training; `dpilot import {shlex.quote(str(folder))} --name NAME` with these makes a controller of it.",
+        )
     trained = [load_controller(folder) for folder in folders]
     for folder, one in zip(folders, trained, strict=True):
         made = one.blueprint.algo
         require(made == algorithm, f"controller '{spec}' was trained with {made}; write {made}:{folder}.")
         _check_alike(spec, folder, one, trained[0])
-    seeds = [str(one.blueprint.training.get("seed", "?")) for one in trained]
-    twice = [seed for seed in seeds if seeds.count(seed) > 1]
+    names = [one.blueprint.origin for one in trained]
+    twice = [name for name in names if names.count(name) > 1]
     require(
         not twice,
-        f"controller '{spec}' names two trainings with seed {(twice or [''])[0]}, but each needs a seed of its own.",
+        f"controller '{spec}' names two trainings with {(twice or [''])[0]}, but each needs a seed of its own.",
     )
     return Trainings(tuple(trained))
 

@@ -77,7 +77,7 @@ class Episode:
             require(0 <= value <= 1, f"{where}: {name} is {value}, but it must lie between 0 and 1.")
         for name in ("epsilon_spent", "epsilon_pld", "rounds", "training"):
             value = getattr(self, name)
-            require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
+            require(value is None or value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
         evaluated = self.trajectory.get("evaluated_rounds")
         increasing = evaluated is None or all(a < b for a, b in itertools.pairwise(evaluated))
         require(increasing, f"{where}: trajectory 'evaluated_rounds' must increase.")
@@ -122,8 +122,8 @@ class ControllerResult:
     """Signal set that the controller was shown, for example "public"."""
     signal_classes: tuple[str, ...]
     """Classes of the signals it saw, out of public, accounted and raw."""
-    training_rounds: int
-    """Federated rounds simulated to train it; above 0 means that it is learned."""
+    training_rounds: int | None
+    """Federated rounds simulated to train it, None if unknown; 0 means that it is not learned."""
     search_rounds: int
     """Federated rounds simulated to tune its parameters in hindsight."""
     tuned_on: str
@@ -146,7 +146,7 @@ class ControllerResult:
             require_name(f"{where}: signal class", signal, SIGNAL_CLASSES)
         for name in ("training_rounds", "search_rounds"):
             value = getattr(self, name)
-            require(value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
+            require(value is None or value >= 0, f"{where}: {name} is {value}, but it must be at least 0.")
         if self.tuned_population:
             require_name(f"{where}: tuned_population", self.tuned_population, POPULATIONS)
         target = self.epsilon_target
@@ -154,7 +154,7 @@ class ControllerResult:
         require(len(self.episodes) > 0, f"{where} has no episodes.")
         released = sum(one.rounds for one in self.releases)
         words = f"{where} has releases of {released} rounds, but {self.rounds_before} rounds made it."
-        require(not self.releases or released >= self.rounds_before, words)
+        require(not self.releases or released >= (self.rounds_before or 0), words)
         require(len(set(self.trainings)) == len(self.trainings), f"{where} names a training twice.")
         self._check_pairs(where)
 
@@ -172,12 +172,12 @@ class ControllerResult:
     @property
     def learned(self) -> bool:
         """True if training, not only a formula or a search, made this controller."""
-        return self.training_rounds > 0
+        return self.training_rounds != 0
 
     @property
-    def rounds_before(self) -> int:
-        """Number of federated rounds that its training and its search took."""
-        return self.training_rounds + self.search_rounds
+    def rounds_before(self) -> int | None:
+        """Number of federated rounds that its training and its search took; None if unknown."""
+        return None if self.training_rounds is None else self.training_rounds + self.search_rounds
 
     @property
     def training_count(self) -> int:

@@ -17,6 +17,10 @@ from fl_core.base.files import json_number, spelled_out
 
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool), "a whole number"),
+    "int | None": (
+        lambda v: v is None or (isinstance(v, numbers.Integral) and not isinstance(v, bool)),
+        "a whole number or nothing",
+    ),
     "float": (lambda v: _is_number(v) and not math.isnan(v), "a number"),
     "float | None": (lambda v: v is None or (_is_number(v) and not math.isnan(v)), "a number or nothing"),
     "str": (lambda v: isinstance(v, str), "a text"),

@@ -23,7 +23,16 @@ from experiments.reports.pages import Code, Section, html, markdown, summary_lin
 from experiments.reports.privacy import cost_section, privacy_section
 from experiments.reports.tables import Table
 from experiments.reports.verdict import verdict_parts
-from experiments.reports.words import NONE, delta_text, estimate_text, points, share_text, target_share, targets_text
+from experiments.reports.words import (
+    NONE,
+    delta_text,
+    estimate_text,
+    points,
+    rounds_text,
+    share_text,
+    target_share,
+    targets_text,
+)
 from experiments.statistics.summary import default_baseline, statistics_record, summarise
 from fl_core.base.files import write_bytes, write_text
 
@@ -121,7 +130,7 @@ def table(comparison: Comparison, baseline_name: str | None = None) -> rich.tabl
             points(row.difference) if row.difference else NONE,
             NONE if row.improvement is None else f"{row.improvement.value:.2f}",
             share_text(target_share(one.target, one.mean) for one in row.spent) if several else spent_cell(row),
-            f"{row.training_rounds + row.search_rounds:,}",
+            rounds_text(row.training_rounds, row.search_rounds),
         )
         for row in summarise(comparison, baseline.name)
     )

@@ -16,6 +16,7 @@ from experiments.reports.words import (
     NONE,
     delta_text,
     epsilon_text,
+    rounds_text,
     share_text,
     target_share,
     targets_text,
@@ -41,7 +42,7 @@ def privacy_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
 
 def cost_section(comparison: Comparison, rows: Sequence[Row]) -> Section:
     """Write the rounds of training and search, and the ε that they would have cost."""
-    made = [(c, row) for c, row in zip(comparison.controllers, rows, strict=True) if c.rounds_before]
+    made = [(c, row) for c, row in zip(comparison.controllers, rows, strict=True) if c.rounds_before != 0]
     if not made:
         return Section("Cost of training and search", ("No controller was trained or searched for.",))
     return Section("Cost of training and search", (*_cost_words(comparison), _cost_table(made), *_gaps(made)))
@@ -191,7 +192,7 @@ def _cost_line(controller: ControllerResult, row: Row) -> tuple[str, ...]:
     own = sorted({one.epsilon for one in controller.releases})
     return (
         controller.label,
-        f"{row.training_rounds:,}",
+        rounds_text(row.training_rounds),
         f"{row.search_rounds:,}",
         f"{sum(one.runs for one in controller.releases):,.0f}" if controller.releases else NONE,
         " to ".join(map(epsilon_text, dict.fromkeys((own[0], own[-1])))) if own else NONE,

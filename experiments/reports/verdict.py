@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from experiments.records.comparison import JUDGED_BY, Comparison, ControllerResult
-from experiments.reports.words import percent, points, targets_text
+from experiments.reports.words import percent, points, rounds_text, targets_text
 from experiments.statistics.resampling import MINIMUM_PAIRS, Scores, paired_difference
 from experiments.statistics.summary import Row, default_baseline, summarise
 
@@ -129,12 +129,12 @@ def _learned(rows: list[Row], baseline: ControllerResult) -> list[str]:
 
 def _cost(rows: list[Row]) -> list[str]:
     costs = [
-        f"{row.label} ({count:,} for {kind})"
+        f"{row.label} ({rounds_text(count)} for {kind})"
         for row in rows
         for count, kind in ((row.training_rounds, "training"), (row.search_rounds, "search"))
-        if count
+        if count != 0
     ]
-    others = "; none for the others" if any(not row.training_rounds + row.search_rounds for row in rows) else ""
+    others = "; none for the others" if any(row.training_rounds == row.search_rounds == 0 for row in rows) else ""
     return [f"Rounds spent beforehand: {', '.join(costs)}{others}."] if costs else []
 
 
@@ -144,10 +144,10 @@ def _tuned_here(comparison: Comparison) -> list[str]:
     if not tuned:
         return []
     populations = " and ".join(dict.fromkeys(controller.tuned_population for controller in tuned))
-    rounds = sum(controller.training_rounds + controller.search_rounds for controller in tuned)
+    rounds = rounds_text(*(controller.rounds_before for controller in tuned))
     return [
         f"Trained or tuned on {populations} clients, compared on {comparison.population} clients: "
-        f"{', '.join(controller.label for controller in tuned)}; ε does not contain these {rounds:,} rounds."
+        f"{', '.join(controller.label for controller in tuned)}; ε does not contain these rounds ({rounds})."
     ]
 
 

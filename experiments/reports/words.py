@@ -14,6 +14,12 @@ MOST_LISTED = 3
 """Most ε targets that are named one by one."""
 
 
+def rounds_text(*counts: int | None) -> str:
+    """Write a sum of rounds; "unknown" where one of them is."""
+    known = [count for count in counts if count is not None]
+    return f"{sum(known):,}" if len(known) == len(counts) else "unknown"
+
+
 def percent(value: float, interval: Interval | None = None) -> str:
     """Write an accuracy in per cent, with its interval where there is one: "81.2 [80.1, 82.0]"."""
     return f"{100 * value:.1f}" + (f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval else "")

@@ -81,7 +81,8 @@ class Row:
     """By instance, behind the best of the controllers that a search had tuned before; () where there is none."""
     spent: tuple[Spent, ...]
     """ε by target."""
-    training_rounds: int
+    training_rounds: int | None
+    """Federated rounds of its training; None where that is unknown."""
     search_rounds: int
     search_epsilon: float | None
     """ε that training and search would have cost on private clients; None where that is unknown."""
@@ -169,7 +170,7 @@ def search_epsilon(comparison: Comparison, controller: ControllerResult) -> floa
     Returns:
         0 for a controller without training and search, None where its rounds' releases are not known.
     """
-    if controller.rounds_before and not controller.releases:
+    if controller.rounds_before != 0 and not controller.releases:
         return None
     return composed_epsilon(controller.releases, comparison.delta)
 

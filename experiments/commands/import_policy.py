@@ -1,0 +1,121 @@
+"""`dpilot import`: a policy that was trained elsewhere, made into a saved controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from agents.algorithms import ALGORITHMS
+from agents.bundle import save_controller
+from agents.import_sources import ImportOptions
+from agents.importing import import_policy
+from agents.learned import LearnedController
+from envs import EnvSpec, Setting
+from envs.tasks import default_federation
+from experiments.commands.train import TrainCommand, compare_command
+from fl_core.base.errors import require, require_count, require_name
+from fl_core.run.config import FederationConfig
+
+_USUAL = EnvSpec()
+
+
+@dataclass(frozen=True)
+class ImportCommand:
+    """A policy that was trained elsewhere as a saved controller, which runs and comparisons take. The other options
+    name the environment that it was trained in, for no file tells it."""
+
+    file: Annotated[Path, tyro.conf.Positional] = Path()
+    """What model.save of stable-baselines3 wrote (*.zip), a TorchScript (*.pt) or an ONNX (*.onnx) that computes
+    actions from observations."""
+    task: str = "digits"
+    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
+    knobs: str = _USUAL.knobs
+    """Comma-separated knobs that it sets (`dpilot list knobs`)."""
+    signals: str = _USUAL.signals
+    """Signals that it sees: public, accounted or paper."""
+    decision_rounds: int = _USUAL.decision_rounds
+    """Communication rounds per decision."""
+    generator: str = ""
+    """Settings in which its instances differed besides their seeds (`dpilot list generators`)."""
+    context: str = "hidden"
+    """Settings in which instances differ, as features that it sees: visible or hidden."""
+    train_on: str = "proxy"
+    """Clients whose runs it learned from: proxy, target or all."""
+    algo: str = ""
+    """Algorithm that trained it, checked against the file (`dpilot list algorithms`); needed only where its policy is
+    of a class of its own."""
+    normalization: str = ""
+    """Statistics of its observations, as VecNormalize.save wrote them (a pickle, needs --trust); none if rewards alone
+    were normalized."""
+    trust: bool = False
+    """Read what may run any code: TorchScript, VecNormalize's statistics, and the pickles in a zip whose policy is of a
+    class of its own. Plain models of stable-baselines3 and ONNX need no trust: none of their pickles is read."""
+    output: str = ""
+    """Output of an ONNX that is the action, where it has several."""
+    training_rounds: int | None = None
+    """Federated rounds that its training took, if known."""
+    name: str = ""
+    """Its name in figures and tables, and that of its folder; that of the file unless given."""
+    runs: Path = Path("runs")
+    """Folder that receives the controller's folder."""
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
+    """Settings of the federation."""
+
+    def execute(self) -> dict[str, Any]:
+        """Import the policy, save the controller, and print the command that compares it."""
+        require(self.file != Path(), "file is missing: name the model to import, as in `dpilot import model.zip`.")
+        if self.algo:
+            require_name("algo", self.algo, ALGORITHMS)
+        if self.training_rounds is not None:
+            require_count("training_rounds", self.training_rounds)
+        name = self.name or self.file.stem
+        require(name == Path(name).name and name not in (".", ".."), f"name is '{name}', but it must be a file name.")
+        folder = self.runs / name
+        require(not folder.exists(), f"'{folder}' exists already; choose another --name.")
+        options = ImportOptions(self.algo, self.trust, self.normalization, self.output, self.training_rounds, name)
+        controller = import_policy(self.file, self.setting(), options)
+        save_controller(folder, controller.blueprint, controller.tensors)
+        print(*_report(controller, self.trust), sep="\n")
+        print(f"Controller: {folder}")
+        print(f"To compare it: {compare_command(controller.blueprint, folder)}")
+        return {"folder": str(folder), **controller.describe()}
+
+    def setting(self) -> Setting:
+        """Make the setting that it was trained in.
+
+        Raises:
+            InputError: a name is unknown or a value is not allowed.
+        """
+        return TrainCommand(
+            task=self.task,
+            knobs=self.knobs,
+            signals=self.signals,
+            decision_rounds=self.decision_rounds,
+            generator=self.generator,
+            context=self.context,
+            train_on=self.train_on,
+            federation=self.federation,
+        ).setting()
+
+
+def _report(controller: LearnedController, trusted: bool) -> list[str]:
+    """Say what was imported, and for what it is said to be made."""
+    blueprint = controller.blueprint
+    imported, view = blueprint.training["imported"], controller.view
+    rounds = view["decision_rounds"]
+    lines = [
+        f"{blueprint.label} from {imported['file']} ({imported['library']}): {len(blueprint.features)} signals "
+        f"({view['signals']}) in, {', '.join(str(knob['name']) for knob in blueprint.knobs)} out, every "
+        f"{'round' if rounds == 1 else f'{rounds} rounds'}, trained on {blueprint.settings['task']} for "
+        f"{controller.training_rounds or 'an unknown number of'} rounds.",
+    ]
+    if controller.normalization is not None:
+        lines.append("Its observations are scaled by the statistics of VecNormalize, which are saved with it.")
+    elif blueprint.algo != "onnx" and "timesteps" in blueprint.training:
+        lines.append("Its observations are taken as they are: no statistics of VecNormalize were given.")
+    if not trusted:
+        lines.append("No pickle was read.")
+    return lines
