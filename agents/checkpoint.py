@@ -1,7 +1,7 @@
 """Checkpoints of a training: weights and optimizer state as safetensors, everything else as JSON.
 
-`checkpoint.json` names the file of weights that belongs to it and is replaced in one step after that file is on disk,
-so whenever a training is interrupted, the last checkpoint is whole.
+`checkpoint.json` names the file of weights and the lines of `updates.jsonl` that belong to it and is replaced in one
+step after both are on disk, so whenever a training is interrupted, the last checkpoint is whole.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from agents.costs import Cost
+from agents.update_log import UpdateLog
 from agents.weights import Tensors, read_tensors, write_tensors
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_json
 from fl_core.base.sealed import read_sealed, sealed
 
-FORMAT = 4
+FORMAT = 5
 CHECKPOINT = "checkpoint.json"
 _BEST, _LEARNER = "best/", "learner/"
 
@@ -39,6 +40,8 @@ class TrainingState:
         played: instances that the rows played, per update.
         scores: of the curriculum, per instance.
         history: measurements per update, the first of the untrained policy.
+        episodes: how many have ended.
+        recent: reward and length of the last of them, by which the learner's log tells its averages.
     """
 
     update: int = 0
@@ -52,10 +55,17 @@ class TrainingState:
     played: list[list[int]] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    episodes: int = 0
+    recent: list[list[float]] = field(default_factory=list)
 
 
 def save_checkpoint(
-    folder: Path, about: Mapping[str, Any], progress: TrainingState, learner: Tensors, best: Tensors
+    folder: Path,
+    about: Mapping[str, Any],
+    progress: TrainingState,
+    learner: Tensors,
+    best: Tensors,
+    log: UpdateLog,
 ) -> None:
     """Write a checkpoint and drop the one before.
 
@@ -65,21 +75,31 @@ def save_checkpoint(
         progress: its counters, costs and history.
         learner: weights and optimizer state.
         best: weights of the best policy so far.
+        log: lines of the updates that earlier checkpoints have written.
 
     Raises:
-        InputError: it cannot be written; the checkpoint before is kept then.
+        FileError: it cannot be written; the checkpoint before is kept then.
     """
     name = f"checkpoint-{progress.update:05d}.safetensors"
     tensors = {f"{_LEARNER}{key}": value for key, value in learner.items()}
     tensors |= {f"{_BEST}{key}": value for key, value in best.items()}
     checksum = write_tensors(folder / name, tensors)
+    log.append(_rows(progress)[log.lines :])
     state = vars(progress) | {"cost": vars(progress.cost), "released": vars(progress.released)}
-    record = {"about": dict(about), "progress": state, "weights": name, "weights_sha256": checksum}
+    state = {key: value for key, value in state.items() if key not in ("history", "played")}
+    record = {"about": dict(about), "progress": state, "updates": log.seal(), "weights": name}
+    record["weights_sha256"] = checksum
     write_json(folder / CHECKPOINT, sealed(record, FORMAT))
     for old in folder.glob("checkpoint-*.safetensors"):
         if old.name != name:
             with contextlib.suppress(OSError):
                 old.unlink()
+
+
+def _rows(progress: TrainingState) -> list[dict[str, Any]]:
+    """List what grows with every update: its measurements, and the instances played in it, none of the first."""
+    played = [None, *progress.played]
+    return [{"measured": one, "played": own} for one, own in zip(progress.history, played, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,7 @@ class Checkpoint:
     progress: TrainingState
     learner: Tensors
     best: Tensors
+    log: UpdateLog
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -102,15 +123,20 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     require(folder.is_dir(), f"'{folder}' is no folder, so there is no training to continue.")
     require(path.is_file(), f"'{folder}' holds no {CHECKPOINT} to continue from; start the training anew.")
     record = read_sealed(path, FORMAT)
+    log = UpdateLog(folder)
     try:
+        rows = log.read(record["updates"])
         state = dict(record["progress"])
+        state |= {"history": [row["measured"] for row in rows], "played": [row["played"] for row in rows[1:]]}
         costs = {name: Cost(**state[name]) for name in ("cost", "released")}
         progress = TrainingState(**state | costs)
         about, name, checksum = dict(record["about"]), str(record["weights"]), str(record["weights_sha256"])
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"The file '{path}' describes no training; start it anew.") from error
     tensors = read_tensors(folder / Path(name).name, checksum)
-    return Checkpoint(about, progress, _below(tensors, _LEARNER), _below(tensors, _BEST))
+    return Checkpoint(about, progress, _below(tensors, _LEARNER), _below(tensors, _BEST), log)
 
 
 def _below(tensors: Tensors, prefix: str) -> Tensors:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -65,6 +66,23 @@ def _variables(model: BaseAlgorithm) -> Tensors:
     """Variables that a learner optimises beside its policy, such as the weight of the entropy."""
     _, names = model._get_torch_save_params()
     return {name: attrgetter(name)(model) for name in names}
+
+
+# ---------------------------------------------------------------- episodes, of which its log tells averages
+
+
+def played_episodes(model: BaseAlgorithm) -> tuple[int, list[list[float]]]:
+    """Return how many episodes have ended, and reward and length of the last of them."""
+    recent = [[float(one["r"]), float(one["l"])] for one in model.ep_info_buffer or ()]
+    return model._episode_num, recent
+
+
+def recall_episodes(model: BaseAlgorithm, count: int, recent: Sequence[Sequence[float]]) -> None:
+    """Let a learner go on after episodes that `played_episodes` returned."""
+    model._episode_num = count
+    episodes = ({"r": reward, "l": length} for reward, length in recent)
+    model.ep_info_buffer = deque(episodes, maxlen=model._stats_window_size)
+    model.ep_success_buffer = deque(maxlen=model._stats_window_size)  # made together; no episode here succeeds or fails
 
 
 # ---------------------------------------------------------------- replayed decisions

@@ -25,17 +25,18 @@ from agents.config import TrainingConfig
 from agents.costs import Cost, ReferenceRuns, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
 from agents.learned import Blueprint, LearnedController, knob_records
-from agents.learners import learner_tensors, load_learner, policy_tensors
+from agents.learners import learner_tensors, load_learner, played_episodes, policy_tensors, recall_episodes
 from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
 from agents.provenance import environment_record
 from agents.rollouts import Rollouts, decisions_per_episode, processes_of_rows
+from agents.update_log import UpdateLog
 from agents.validation import Validation
 from agents.weights import Tensors
 from envs import EnvCore, Setting
 from envs.rewards import find_reward
 from envs.signals import FEATURE_BOUND
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import InputError
+from fl_core.base.errors import FileError, InputError
 
 CONTROLLER = "controller"
 """Folder of the saved controller, inside the training's folder."""
@@ -96,6 +97,7 @@ class Trainer:
         self.progress = TrainingState()
         self.best: Tensors = {}
         self.learner: Tensors = {}
+        self.log = UpdateLog(folder)
         self.needs_references = find_reward(self.core.spec.reward).needs_reference
         self.references = ReferenceRuns(processes_of_rows(config.environments, parallel))
 
@@ -131,7 +133,7 @@ class Trainer:
                 reward = self._update(model, rollouts, recorder, bar)
                 self._finish_update(model, rollouts, bar, reward, on_update)
         except OSError as error:
-            raise InputError(
+            raise FileError(
                 f"The training in '{self.folder}' had to stop: {error.strerror or error}; it can be resumed."
             ) from error
         finally:
@@ -153,6 +155,7 @@ class Trainer:
             try:
                 load_learner(model, self.learner)
                 rollouts.reward_statistics = self.progress.reward_statistics
+                recall_episodes(model, self.progress.episodes, self.progress.recent)
             except (KeyError, ValueError) as error:
                 raise InputError(
                     f"The weights of the checkpoint in '{self.folder}' do not fit its settings; start anew."
@@ -200,6 +203,7 @@ class Trainer:
         state.update += 1
         state.decisions = model.num_timesteps
         state.gradient_updates = int(model._n_updates)
+        state.episodes, state.recent = played_episodes(model)
         state.played.append(instances)
         state.cost.training += recorder.rounds
         state.released.training += recorder.begun * self.rounds
@@ -239,7 +243,7 @@ class Trainer:
         state.reward_statistics = rollouts.reward_statistics
         log_entry(model.logger, entry)
         if last or state.update % config.checkpoint_every == 0:
-            save_checkpoint(self.folder, self._about(), state, learner_tensors(model), self.best)
+            save_checkpoint(self.folder, self._about(), state, learner_tensors(model), self.best, self.log)
         if on_update is not None:
             on_update(entry)
 

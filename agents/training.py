@@ -14,6 +14,7 @@ from agents.rollouts import choose_executor, choose_parallel
 from agents.trainer import Measurements, Trainer, TrainingResult
 from envs import EnvCore, Setting
 from fl_core.base.errors import InputError, require
+from fl_core.base.files import drop_leftovers
 from fl_core.base.sealed import require_same
 from fl_core.data.populations import share_samples
 
@@ -94,6 +95,7 @@ def resume(
     """
     folder = Path(folder)
     checkpoint = load_checkpoint(folder)
+    drop_leftovers(folder)
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
@@ -103,6 +105,7 @@ def resume(
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
     require_same(made_in, environment_record(training.core), f"The training in '{folder}'")
     training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner
+    training.log = checkpoint.log
     return training.run(on_update, progress)
 
 

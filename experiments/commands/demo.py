@@ -10,12 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from agents.config import TrainingConfig
-from agents.training import train
 from envs.instances import INSTANCES
 from experiments.commands.compare import DEFAULT_CONTROLLERS, CompareCommand, command_line
 from experiments.commands.consent import require_consent
-from experiments.commands.train import TrainCommand
-from experiments.commands.train import finish as finish_training
+from experiments.commands.train import TrainCommand, train_in
 
 TASK = "digits"
 
@@ -59,8 +57,7 @@ class DemoCommand:
             "clients."
         )
         folder = training.new_folder()
-        result = train(training.setting(), training.training, folder, progress=True)
-        finish_training(result, folder)
+        train_in(folder)
         say(
             f"[bold]2/2[/bold] It meets hand-coded schedules on {self.seeds} held-out instances of target clients, at "
             "equal epsilon."

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from agents.checkpoint import CHECKPOINT
 from agents.config import TrainingConfig
 from agents.costs import rounds_ahead
 from agents.learned import Blueprint
 from agents.rollouts import decisions_per_episode
-from agents.trainer import TrainingResult
+from agents.trainer import CONTROLLER, TrainingResult
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, EnvSpec, Setting
 from envs.context import CONTEXTS
@@ -21,9 +22,14 @@ from envs.rewards import REWARDS, find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import default_federation, find_task
 from experiments.commands.consent import require_consent
+from experiments.commands.interruptions import require_alone, resumable
+from experiments.records.consistency import SUMMARY
 from experiments.records.folder import make_run_folder, write_yaml
-from fl_core.base.errors import require, require_count, require_name
-from fl_core.base.files import write_json
+from experiments.records.order import FILE as ORDER
+from experiments.records.order import read_order, require_same_order, write_order
+from fl_core.base.code_version import code_version
+from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.files import read_json, write_json
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
@@ -68,14 +74,18 @@ class TrainCommand:
     def execute(self) -> dict[str, Any]:
         """Train, write the summary, print it and return it."""
         if self.resume is not None:
+            require_alone(self)
             folder = self.resume
-            result = resume(folder, progress=True)
+            if _is_complete(folder):
+                print(
+                    f"The training in '{folder}' is complete, so nothing was changed. Controller: {folder / CONTROLLER}"
+                )
+                return {"folder": str(folder), **read_json(folder / SUMMARY)}
         else:
             self.check_cost()
             require_knobs(EnvCore(self.setting()))  # refuses what does not fit before a folder is made
             folder = self.new_folder()
-            result = train(self.setting(), self.training, folder, progress=True)
-        summary = finish(result, folder)
+        result, summary = train_in(folder)
         print(f"To look at it: tensorboard --logdir {folder.parent}")
         print(f"To compare it: {compare_command(result.controller.blueprint, folder)}")
         return {"folder": str(folder), **summary}
@@ -119,7 +129,51 @@ class TrainCommand:
         """Make the training's folder, with its configuration in it."""
         folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
         write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
+        options = {"settings": self.setting().as_record(), "training": asdict(self.training)}
+        write_order(folder, "train", options, {"code": code_version()})
         return folder
+
+
+def train_in(folder: Path) -> tuple[TrainingResult, dict[str, Any]]:
+    """Train as a folder's order says, from its last checkpoint where it has one; returns result and summary."""
+    with resumable("train", folder, lambda: f"the training {_progress(folder)}"):
+        if (folder / CHECKPOINT).exists() or not (folder / ORDER).exists():
+            result = resume(folder, progress=True)
+        else:
+            result = _begin(folder)
+        return result, finish(result, folder)
+
+
+def _begin(folder: Path) -> TrainingResult:
+    """Train from the beginning; what an interruption before the first checkpoint has left is removed."""
+    options, made_of = read_order(folder, "train")
+    require_same_order(folder, "training", made_of, {"code": code_version()})
+    try:
+        network = options["training"]["network"]
+        training = TrainingConfig(**options["training"] | {"network": None if network is None else tuple(network)})
+        setting = Setting.from_record(options["settings"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"The order in '{folder}' describes no training; start anew.") from error
+    for events in folder.glob("events.out.tfevents.*"):
+        events.unlink()
+    return train(setting, training, folder, progress=True)
+
+
+def _progress(folder: Path) -> str:
+    """Describe a training's last checkpoint."""
+    found = [path.stem.removeprefix("checkpoint-") for path in folder.glob("checkpoint-*.safetensors")]
+    done = max((int(name) for name in found if name.isdecimal()), default=None)
+    if done is None:
+        return "at its beginning, without a checkpoint yet"
+    return f"as it was after update {done}" if done else "before its first update"
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return True if a folder holds a training that has ended, and its controller."""
+    if not (folder / SUMMARY).is_file() or not (folder / CONTROLLER).is_dir():
+        return False
+    found = read_json(folder / SUMMARY)
+    return isinstance(found, dict) and found.get("status") == "complete"
 
 
 def compare_command(blueprint: Blueprint, folder: Path) -> str:
@@ -151,7 +205,7 @@ def finish(result: TrainingResult, folder: Path) -> dict[str, Any]:
         "seconds": result.seconds,
         "history": result.history,
     }
-    write_json(folder / "summary.json", summary)
+    write_json(folder / SUMMARY, summary)
     print(
         f"Validation accuracy {result.best_score:.1%} (untrained {result.initial_score:.1%}), best after update "
         f"{result.best_update} of {len(result.history) - 1}; {sum(cost.values()):,} federated rounds of "

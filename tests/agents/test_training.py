@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
 from agents.checkpoint import load_checkpoint
+from agents.trainer import Measurements
 from agents.validation import Validation
 from envs import EnvCore, Setting, make_core
 from envs.instances import instance_seeds
@@ -216,6 +218,38 @@ def test_interrupted_between_checkpoints_goes_back_to_the_last(trained: Training
     events = EventAccumulator(str(folder))
     events.Reload()
     assert [event.step for event in events.Scalars("train/approx_kl")] == [4, 8, 12]
+
+
+def test_a_resumed_training_logs_the_averages_of_one_that_did_not_stop(trained: TrainingResult, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, SHORT, folder, on_update=_Interrupt(1))
+    resume(folder)
+    for tag in ("rollout/ep_rew_mean", "rollout/ep_len_mean"):
+        logged = []
+        for place in (folder, trained.folder.parent):
+            events = EventAccumulator(str(place))
+            events.Reload()
+            logged.append([(event.step, event.value) for event in events.Scalars(tag)])
+        assert logged[0] == logged[1] != [], tag
+
+
+def test_what_grows_with_every_update_is_appended_not_rewritten(trained: TrainingResult, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    lines: list[bytes] = []
+
+    def look(measured: Measurements) -> None:
+        lines.append((folder / "updates.jsonl").read_bytes())
+        assert len(lines[-1].splitlines()) == measured["update"] + 1
+
+    train(TINY, SHORT, folder, on_update=look)
+    assert all(after.startswith(before) for before, after in itertools.pairwise(lines))
+    progress = json.loads((folder / "checkpoint.json").read_text())["progress"]
+    assert {"history", "played"}.isdisjoint(progress)
+    assert load_checkpoint(folder).progress.history == trained.history
+    (folder / "updates.jsonl").write_bytes(lines[-1].replace(b"true", b"null").replace(b"0.", b"1.", 1))
+    with pytest.raises(InputError, match="damaged or was exchanged"):
+        resume(folder)
 
 
 def test_processes_learn_as_rows_do_and_resume(trained: TrainingResult, tmp_path: Path) -> None:
