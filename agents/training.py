@@ -99,7 +99,7 @@ def resume(
     about = checkpoint.about
     try:
         config = _config_of(about["config"])
-        setting, made_in = Setting.from_record(about["settings"]), about["environment"]
+        setting, made_in = Setting.resumed(about["settings"], folder), about["environment"]
         training = Trainer(setting, config, str(about["parallel"]), folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error

@@ -1,5 +1,5 @@
 from .core import EnvCore, make_core
-from .generators import GENERATORS, Generator
+from .generators import GENERATORS, Generator, GeneratorEntry, register_generator
 from .instances import INSTANCE_SETS, instance_seeds
 from .kinds import KINDS
 from .knobs import Knob
@@ -27,6 +27,7 @@ __all__ = [
     "EnvSpec",
     "Feature",
     "Generator",
+    "GeneratorEntry",
     "Knob",
     "Policy",
     "Reward",
@@ -35,5 +36,6 @@ __all__ = [
     "find_task",
     "instance_seeds",
     "make_core",
+    "register_generator",
     "run_to_the_end",
 ]

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fl_core.base.errors import require, require_name
+from fl_core.base.catalogue import Catalogue
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sources import told
 from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
 from fl_core.run.config import FederationConfig, RunSettings
 
@@ -29,30 +31,6 @@ SETTINGS = (*RUN_SETTINGS, *SHAPES)
 MOST_SHAPES = 16
 """Combinations of shapes at most: each is a federation in memory."""
 _DIGITS = 3
-
-
-@dataclass(frozen=True)
-class GeneratorEntry:
-    """A line of the catalogue: a summary, and the spec that the name stands for."""
-
-    summary: str
-    spec: str
-
-
-GENERATORS: dict[str, GeneratorEntry] = {
-    "scale": GeneratorEntry("updates up to 5 times longer or shorter", "update_scale=0.2..5"),
-    "mixed": GeneratorEntry(
-        "budget, learning rate and heterogeneity",
-        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2)",
-    ),
-    "mixed-scale": GeneratorEntry(
-        "mixed, and updates up to 5 times longer or shorter",
-        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2),update_scale=0.2..5",
-    ),
-    "sizes": GeneratorEntry("clients and model size", "clients=25|50|100,model=mlp-small|mlp|mlp-wide"),
-    "datasets": GeneratorEntry("dataset (mnist5k needs the extra of that name)", "dataset=digits|mnist5k"),
-}
-"""Adding one is adding an entry."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +98,29 @@ class Generator:
         return [self.fill(one) for one in found]
 
 
+@dataclass(frozen=True)
+class GeneratorEntry:
+    """A line of the catalogue: a summary, and what the name stands for, as written or as an object."""
+
+    summary: str
+    spec: str | Generator
+
+
+_BUILT_IN: dict[str, GeneratorEntry] = {
+    "scale": GeneratorEntry("updates up to 5 times longer or shorter", "update_scale=0.2..5"),
+    "mixed": GeneratorEntry(
+        "budget, learning rate and heterogeneity",
+        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2)",
+    ),
+    "mixed-scale": GeneratorEntry(
+        "mixed, and updates up to 5 times longer or shorter",
+        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2),update_scale=0.2..5",
+    ),
+    "sizes": GeneratorEntry("clients and model size", "clients=25|50|100,model=mlp-small|mlp|mlp-wide"),
+    "datasets": GeneratorEntry("dataset (mnist5k needs the extra of that name)", "dataset=digits|mnist5k"),
+}
+
+
 def parse_generator(text: str) -> Generator:
     """Parse a generator: a name of the catalogue, or as written; empty for none.
 
@@ -127,9 +128,13 @@ def parse_generator(text: str) -> Generator:
         InputError: it cannot be read, or a setting is unknown, named twice, or cannot be drawn.
     """
     require(isinstance(text, str), f"generator is {text!r}, but it must be text.")
-    if "=" not in text and text:
-        require_name("generator", text, GENERATORS)
-        text = GENERATORS[text].spec
+    if text and ("=" not in text or text in GENERATORS):
+        spec = GENERATORS.find(text).spec
+        return _parse(spec) if isinstance(spec, str) else spec
+    return _parse(text)
+
+
+def _parse(text: str) -> Generator:
     axes = tuple(_axis(part) for part in read_list("generator", text))
     names = [axis.field for axis in axes]
     for name in names:
@@ -140,6 +145,56 @@ def parse_generator(text: str) -> Generator:
         f"generator combines {len(found.shapes)} values of {', '.join(SHAPES)}, but {MOST_SHAPES} are the most.",
     )
     return found
+
+
+def generator_entry_of(given: Any, who: str) -> GeneratorEntry:
+    """Make an entry of what a user gives.
+
+    Args:
+        given: a `GeneratorEntry`, a text as written, a `Generator`, or a function that takes nothing and returns one.
+        who: for error messages.
+
+    Raises:
+        InputError: it is none of these, or cannot be read.
+    """
+    made = given
+    if callable(given):
+        try:
+            made = given()
+        except Exception as error:
+            raise InputError(f"{who} is called with nothing, but raises {told(error)}.") from error
+    entry = made if isinstance(made, GeneratorEntry) else GeneratorEntry("a user's own", made)
+    require(
+        isinstance(entry.spec, (str, Generator)),
+        f"{who} is of type {type(entry.spec).__name__}, but a generator is a text such as epsilon=3..12, or an "
+        "envs.Generator.",
+    )
+    if isinstance(entry.spec, str):
+        try:
+            require("=" in entry.spec, f"generator is '{entry.spec}', but it must read SETTING=VALUES.")
+            _parse(entry.spec)
+        except InputError as error:
+            raise InputError(f"{who}: {error}") from error
+    return entry
+
+
+GENERATORS = Catalogue("generator", _BUILT_IN, generator_entry_of)
+
+
+def register_generator(name: str, generator: Any) -> str:
+    """Enter a generator under a name, for `--generator NAME` and `generator="NAME"`.
+
+    Args:
+        name: a word.
+        generator: a text such as `epsilon=3..12,clients=25|50`, a `Generator`, or a function that returns one.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: the name cannot be one or is built in, or the generator cannot be read.
+    """
+    return GENERATORS.register(name, generator)
 
 
 def _axis(part: str) -> Axis:

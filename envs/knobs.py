@@ -173,7 +173,7 @@ def _named(task: Task, name: str, own: Mapping[str, KnobRange]) -> list[str]:
         options = ", ".join(KNOB_GROUPS[name])
         require(bool(found), f"method '{method}' has no knob of '{name}', which are {options}{_who_has(name)}.")
         return found
-    if name not in known_knobs():
+    if name not in own and name not in known_knobs():
         raise unknown_name("knob", name, [*known_knobs(), *KNOB_GROUPS, EVERY_KNOB, NO_KNOBS])
     has = ", ".join(own) or "none at all"
     require(name in own, f"knob '{name}' does not exist in method '{method}'; it has {has}{_who_has(name)}.")

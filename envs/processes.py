@@ -16,7 +16,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
 from envs.sb3 import DPilotVecEnv, named_rows
+from envs.setting import named_parts
 from fl_core.base.errors import require, require_count
+from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
 
 
@@ -53,6 +55,7 @@ class DPilotProcessVecEnv(VecEnv):
         require_count("processes", count)
         require(count <= num_envs, f"processes is {count}, but there are {num_envs} environments only.")
         self.blocks = row_blocks(num_envs, count)
+        settings = named_parts(settings)
         self._workers: list[tuple[Any, Connection]] = []
         try:
             self._workers = [_start(block.stop - block.start, settings) for block in self.blocks]
@@ -203,16 +206,17 @@ def _start(rows: int, settings: Mapping[str, Any]) -> tuple[Any, Connection]:
     """Start a process with a number of rows."""
     context: Any = process_context(__name__)
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, rows, dict(settings)), daemon=True)
+    process = context.Process(target=_serve, args=(there, rows, dict(settings), pack_parts()), daemon=True)
     process.start()
     there.close()
     return process, here
 
 
-def _serve(connection: Connection, rows: int, settings: Mapping[str, Any]) -> None:
+def _serve(connection: Connection, rows: int, settings: Mapping[str, Any], parts: Packed) -> None:
     """Serve as a process: build the rows, send their spaces, and answer calls until told to end."""
     follow_parent()
     torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
+    unpack_parts(parts)
     block: _Block | None = None
     request: Any = ("", (), {})
     while request is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from envs.context import CONTEXTS
-from envs.generators import parse_generator
+from envs.generators import GENERATORS, parse_generator
 from envs.instances import instance_population, instance_seeds
 from envs.knobs import knob_names
 from envs.rewards import find_reward
@@ -16,9 +17,11 @@ from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
-from fl_core.base.values import field_kinds, read_value
+from fl_core.base.sealed import require_same
+from fl_core.base.values import field_kinds, read_list, read_value
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.config import FederationConfig
+from fl_core.run.parts import PARTS, origins_of, part_names, require_loaded
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
 """Share of the budget that accounted signals cost where the task does not say."""
@@ -51,6 +54,7 @@ class EnvSpec:
     """True measures accuracy after every round, for records; otherwise only where signals or reward need it."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "generator", GENERATORS.name_of(self.generator))
         for name, kind in field_kinds(EnvSpec).items():
             read_value(name, getattr(self, name), kind)
         require_name("signals", self.signals, SIGNAL_SETS)
@@ -101,14 +105,15 @@ class Setting:
         Args:
             task: a built-in task; None takes digits.
             **settings: fields of `EnvSpec`, and of `FederationConfig` to replace the task's, as values or as text; None
-                keeps the default. Unless `population` is given, it is that of the set of instances.
+                keeps the default. Unless `population` is given, it is that of the set of instances. Dataset, model,
+                method and generator may be objects, as the `register_...` functions take them.
 
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
         for name in settings:
             require_name("setting", name, SETTING_NAMES)
-        given = {name: value for name, value in settings.items() if value is not None}
+        given = named_parts({name: value for name, value in settings.items() if value is not None})
         spec = EnvSpec(**_read(given, _SPEC_KINDS))
         overrides = {name: value for name, value in given.items() if name in _FEDERATION_KINDS}
         overrides.setdefault("population", instance_population(spec.instances))
@@ -155,6 +160,7 @@ class Setting:
         """
         for name in changes:
             require_name("setting", name, [*_SPEC_KINDS, *_FEDERATION_KINDS])
+        changes = named_parts(changes)
         shown, own = _read(changes, _SPEC_KINDS), _read(changes, _FEDERATION_KINDS)
         spec = replace(self.spec, **shown) if shown else self.spec
         if all(getattr(self.federation, name) == value for name, value in own.items()):
@@ -165,24 +171,66 @@ class Setting:
         """Return every field as a JSON scalar, by the names of the keyword arguments of `of`; infinity is spelled out.
 
         The task's default clip norm and range are `default_clip_norm`, `lowest_clip_norm` and `highest_clip_norm`.
+        Parts that are not built in are under `origins`, with the digests of their files, by name.
         """
         task = self.task
         clips = dict(zip(_CLIP_NAMES, (task.clip_norm, *task.clip_range), strict=True))
         record: dict[str, Any] = spelled_out(
             {"task": task.name, **clips, **asdict(self.spec), **asdict(self.federation)}
         )
-        return record
+        origins = self.origins
+        return record | {"origins": origins} if origins else record
+
+    @property
+    def origins(self) -> dict[str, dict[str, str]]:
+        """Parts that are not built in: name -> record of its origin, with the digest of its file."""
+        generator = self.spec.generator
+        named = GENERATORS.origins_of(generator) if generator and "=" not in generator else {}
+        shapes = parse_generator(generator).shapes
+        drawn = {name: [one[name] for one in shapes if name in one] for name in PARTS}
+        return named | origins_of(asdict(self.federation)) | origins_of(drawn)
 
     @classmethod
     def from_record(cls, record: Any) -> Setting:
         """Read what `as_record` wrote, or the keyword arguments of `of`, from a JSON or YAML file.
 
-        A task that is not built in needs all its fields.
+        A task that is not built in needs all its fields. Code that it names is not imported, see `resumed`.
 
         Raises:
-            InputError: it is no mapping, a name is unknown or missing, or a value is not allowed.
+            InputError: it is no mapping, a name is unknown or missing, a value is not allowed, or its parts are code
+                that is not here or has changed.
         """
         require(isinstance(record, Mapping), f"A setting is {record!r}, but it must be names with values.")
+        record = dict(record)
+        origins = record.pop("origins", {})
+        _require_loaded(record)
+        found = cls._from_values(record)
+        for name, origin in (origins if isinstance(origins, Mapping) else {}).items():
+            require_same(origin, found.origins.get(name), f"Part '{name}' of the setting")
+        return found
+
+    @classmethod
+    def resumed(cls, record: Any, folder: Path) -> Setting:
+        """Read what `as_record` wrote for who goes on with it, and import the code that it names.
+
+        Args:
+            record: in a file of the folder.
+            folder: of the run or training.
+
+        Raises:
+            InputError: as `from_record`, or a file of that code is another one, or lies in the folder.
+        """
+        origins = record.get("origins") if isinstance(record, Mapping) else None
+        for name, origin in (origins if isinstance(origins, Mapping) else {}).items():
+            known = _BY_KIND.get(str(origin.get("kind"))) if isinstance(origin, Mapping) else None
+            require(known is not None, f"The record in '{folder}' names '{name}', but not what that is.")
+            assert known is not None
+            known.load_recorded(str(name), origin, folder)
+        return cls.from_record(record)
+
+    @classmethod
+    def _from_values(cls, record: Mapping[str, Any]) -> Setting:
+        """Read the values of a record by name."""
         for name in record:
             require_name("setting", name, [*SETTING_NAMES, *_CLIP_NAMES])
         values = {name: value for name, value in record.items() if name not in _CLIP_NAMES}
@@ -199,6 +247,30 @@ class Setting:
     def key(self) -> str:
         """SHA-256 of `as_record`: the same for equal settings in every process, different for all others."""
         return digest(self.as_record())
+
+
+_BY_KIND = {catalogue.kind: catalogue for catalogue in (*PARTS.values(), GENERATORS)}
+
+
+def named_parts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments of an environment with names in the place of objects that are parts.
+
+    Raises:
+        InputError: an object is no part of its kind.
+    """
+    return part_names(settings, {**PARTS, "generator": GENERATORS})
+
+
+def _require_loaded(record: Mapping[str, Any]) -> None:
+    """Refuse a record whose parts are no names, or code that nobody has named in this process."""
+    given = {name: read_value(name, record[name], str) for name in (*PARTS, "generator") if name in record}
+    require_loaded(given)
+    generator = given.get("generator", "")
+    if "=" in generator:
+        shapes = [part.partition("=") for part in read_list("generator", generator)]
+        require_loaded({name.strip(): values.split("|") for name, _, values in shapes})
+    else:
+        GENERATORS.require_loaded(generator)
 
 
 @lru_cache(maxsize=256)

@@ -17,6 +17,7 @@ from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
 from experiments.commands.options import Invocation, last_value, parse, with_config
 from experiments.terminal import prepare_streams, shortage
+from fl_core.base.catalogue import forget_read_files
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.files import spelled_out
 from fl_core.base.text import printable
@@ -94,6 +95,7 @@ def _dispatch(arguments: list[str]) -> None:
     import torch
 
     torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
+    forget_read_files()
     cls = COMMANDS[name].load()
     rest = with_config(name, cls, rest)
     invocation = parse(name, cls, rest, _defaults(cls, rest))

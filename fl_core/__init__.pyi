@@ -1,15 +1,19 @@
 from .audit.audit import Audit
 from .audit.findings import Finding
 from .base.errors import InputError
-from .data.datasets import DATASETS, Dataset, DatasetEntry, load_dataset
-from .models.model import Model, build_model
-from .models.networks import MODELS, ModelEntry
+from .data.arrays import from_arrays
+from .data.datasets import DATASETS, Dataset, load_dataset, register_dataset
+from .data.samples import DatasetEntry, Samples
+from .models.build import build_model
+from .models.entry import ModelEntry
+from .models.model import Model
+from .models.networks import MODELS, register_model
 from .privacy.accountants import ACCOUNTANTS, Accountant
 from .privacy.accounting import epsilon, epsilon_after_steps, noise_multiplier_for
 from .privacy.ledger import BudgetExhausted, Charge, Ledger, Release
 from .privacy.telemetry import TELEMETRY, Telemetry
 from .recipes.aggregation import Aggregation
-from .recipes.catalog import METHODS, find_method
+from .recipes.catalog import METHODS, find_method, register_method
 from .recipes.mechanism import MECHANISMS, Mechanism
 from .recipes.objective import Objective
 from .recipes.parts import KnobRange, Part
@@ -57,6 +61,7 @@ __all__ = [
     "RoundPlan",
     "RoundReport",
     "RunSettings",
+    "Samples",
     "Sparsification",
     "Telemetry",
     "Term",
@@ -65,7 +70,11 @@ __all__ = [
     "epsilon",
     "epsilon_after_steps",
     "find_method",
+    "from_arrays",
     "load_dataset",
     "noise_multiplier_for",
+    "register_dataset",
+    "register_method",
+    "register_model",
     "without",
 ]

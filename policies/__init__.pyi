@@ -8,7 +8,7 @@ from .budget_schedules import (
     StepBudget,
     UniformBudget,
 )
-from .catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
+from .catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller, register_controller
 from .constant import ConstantControl
 from .layer_weights import LogOddsWeights, PaidLogOddsWeights
 from .parameters import Parameter, Range
@@ -62,4 +62,5 @@ __all__ = [
     "View",
     "make_controller",
     "parse_controller",
+    "register_controller",
 ]

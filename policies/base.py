@@ -23,8 +23,8 @@ State = tuple[NDArray[Any], ...]
 class Controller(ABC):
     """A rule that sets knobs from an observation; `predict` is a pure function of its arguments.
 
-    To write one, subclass it, fill in the class attributes and write `decide`; a line in `policies.catalog` makes it
-    known to the command line.
+    To write one, subclass it, fill in the class attributes and write `decide`; `--controller mine.py:MyClip` then takes
+    it from a file.
 
     Examples:
         >>> class Halving(Controller):

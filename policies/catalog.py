@@ -1,21 +1,25 @@
 """The hand-coded controllers by name, and the specs that name them on the command line, as `aqc:0.5:0.2`.
 
-To add a controller, write its class and add it to `CONTROLLERS`.
+To add a controller for good, write its class and add a line here; a user's own is named as `mine.py:MyClip:0.5`.
 """
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
+from envs.signals import SIGNAL_SETS
+from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sources import told
 from fl_core.base.values import read_value
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
 from policies.constant import ConstantControl, base_knobs, read_assignments
 from policies.layer_weights import LogOddsWeights, PaidLogOddsWeights
-from policies.parameters import ANCHOR
+from policies.parameters import ANCHOR, Parameter
 from policies.personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
 from policies.random_clip import RandomControl
 from policies.schedules import (
@@ -31,7 +35,7 @@ from policies.schedules import (
     TailAverage,
 )
 
-CONTROLLERS: dict[str, type[Controller]] = {
+_BUILT_IN: dict[str, type[Controller]] = {
     controller.name: controller
     for controller in (
         FixedClip,
@@ -59,7 +63,49 @@ CONTROLLERS: dict[str, type[Controller]] = {
         NoControl,
     )
 }
+
+
+def controller_class(given: Any, who: str) -> type[Controller]:
+    """Check that what a user gives is a class of controllers that can be made and named.
+
+    Raises:
+        InputError: it is none, or lacks an attribute or `decide`.
+    """
+    if not inspect.isclass(given) or not issubclass(given, Controller):
+        kind = f"the class {given.__name__}" if inspect.isclass(given) else f"of type {type(given).__name__}"
+        raise InputError(f"{who} is {kind}, but a controller is a class made from policies.Controller.")
+    for name in ("name", "summary", "label_format"):
+        text = isinstance(getattr(given, name, None), str) and bool(getattr(given, name))
+        require(text, f"{who} has no text as its {name}; give name, summary and label_format as class attributes.")
+    missing = ", ".join(sorted(given.__abstractmethods__))
+    require(not missing, f"{who} does not define {missing}.")
+    known = isinstance(given.parameters, tuple) and all(isinstance(one, Parameter) for one in given.parameters)
+    require(known, f"{who} has parameters that are no tuple of policies.Parameter.")
+    require_name(f"{who}: needed_signals", given.needed_signals, SIGNAL_SETS)
+    require(isinstance(given.needed_knobs, str), f"{who} has needed_knobs that are no text: names between commas.")
+    words = isinstance(given.needed_features, tuple) and all(isinstance(one, str) for one in given.needed_features)
+    require(words, f"{who} has needed_features that are no tuple of names.")
+    try:
+        _ = given.label_format.format(**{one.name: one.default for one in given.parameters})
+    except (KeyError, IndexError, ValueError) as error:
+        raise InputError(f"{who} has a label_format that does not fit its parameters ({told(error)}).") from error
+    return given
+
+
+CONTROLLERS = Catalogue("controller", _BUILT_IN, controller_class)
 """Name -> class, whose attributes give its parameters and the knobs and signals that it needs."""
+
+
+def register_controller(controller: type[Controller]) -> str:
+    """Enter a controller under its name, for `--controller NAME` and `make_controller("NAME", env)`.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: the name cannot be one or is built in, or it is no class of controllers.
+    """
+    return CONTROLLERS.register(controller_class(controller, "the controller that was given").name, controller)
 
 
 @dataclass(frozen=True)
@@ -86,7 +132,7 @@ class ControllerSpec:
     @property
     def controller(self) -> type[Controller]:
         """Class of the controller."""
-        return CONTROLLERS[self.name]
+        return CONTROLLERS.find(self.name)
 
     @property
     def knobs(self) -> str:
@@ -116,9 +162,9 @@ def parse_controller(spec: str) -> ControllerSpec:
     Raises:
         InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
     """
-    name, *texts = spec.strip().split(":")
-    require_name("controller", name, CONTROLLERS)
-    controller = CONTROLLERS[name]
+    name, rest = CONTROLLERS.split(spec)
+    controller = CONTROLLERS.find(name)
+    texts = rest.split(":") if rest or spec.strip() != name else []
     if controller.assigns:
         return ControllerSpec(name, assigned=read_assignments(spec, ":".join(texts)))
     expected = () if controller.tuned else controller.parameters
@@ -139,11 +185,11 @@ def parse_controller(spec: str) -> ControllerSpec:
     return ControllerSpec(name, values, chosen_knobs=chosen)
 
 
-def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None = None) -> Controller:
+def make_controller(spec: str | ControllerSpec | type[Controller], env: Any, anchor: float | None = None) -> Controller:
     """Make the controller of a spec for an environment.
 
     Args:
-        spec: as `parse_controller` reads it.
+        spec: as `parse_controller` reads it, or a class of controllers.
         env: any face of a DPilot environment that has the spec's knobs and signals.
         anchor: clip norm C* that parameters left out derive from: decays go from 2 C* to C*/2 within the knob's range,
             `server-lr-decay` takes 2 C*, `best-fixed` C*. None takes the task's default; `best-fixed` refuses that.
@@ -151,5 +197,5 @@ def make_controller(spec: str | ControllerSpec, env: Any, anchor: float | None =
     Raises:
         InputError: the spec, the anchor or the environment does not fit.
     """
-    known = parse_controller(spec) if isinstance(spec, str) else spec
+    known = spec if isinstance(spec, ControllerSpec) else parse_controller(CONTROLLERS.name_of(spec))
     return known.controller.for_env(env, anchor, **known.named_parameters())

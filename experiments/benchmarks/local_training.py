@@ -14,9 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fl_core.models.build import build_model
+from fl_core.models.entry import Shape
 from fl_core.models.layers import Dense
-from fl_core.models.model import Model, build_model
-from fl_core.models.networks import Shape
+from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase
 from fl_core.training.executors import Executor, Images, LocalWork
 from fl_core.training.optimizers import Optimizer

@@ -23,6 +23,7 @@ from fl_core.base.errors import require
 from fl_core.base.files import write_bytes, write_json, write_text
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
+from fl_core.run.parts import origins_of
 
 PAPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dp-pfeddsu": (
@@ -144,7 +145,8 @@ class AuditCommand:
         privacy = privacy_of(self.task, result.federation)
         folder = make_run_folder(self.runs, self.task, f"audit-{config.method}", self.seed)
         write_yaml(folder / "config.yaml", {"command": "audit", **asdict(self), "clip_norm": clip})
-        content = as_json(result, privacy)
+        origins = origins_of(asdict(config))
+        content = as_json(result, privacy) | ({"origins": origins} if origins else {})
         write_json(folder / "audit.json", content)
         title = f"Canaries of {config.method}, {config.guarantee}"
         picture = figure_png(score_figure(result.canaries, title))

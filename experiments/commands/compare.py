@@ -23,6 +23,7 @@ from experiments.contenders.comparing import GRID, compare
 from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
 from experiments.contenders.instances import check_instances, drawn, vary
 from experiments.contenders.play import CODE
+from experiments.contenders.recorded import import_recorded
 from experiments.records.comparison import Comparison, ControllerResult, Instance
 from experiments.records.finished import JOBS, FinishedJobs
 from experiments.records.folder import make_run_folder, write_yaml
@@ -51,7 +52,7 @@ class CompareCommand:
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
     """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, or ppo:FOLDER,FOLDER,... for
-    several trainings of one."""
+    several trainings of one; your own as FILE.py:NAME."""
     seeds: int = 20
     """Held-out seeds that every controller runs on, in each instance."""
     first_seed: int = 0
@@ -185,10 +186,11 @@ def _go_on(folder: Path) -> dict[str, Any]:
         print(f"The comparison in '{folder}' is complete, so nothing was changed. Report: {folder / 'report.html'}")
         return _statistics(Comparison.read(folder / REPORTED), folder)
     try:
-        typed, settings = str(options.pop("typed")), Setting.from_record(options.pop("settings"))
+        typed, settings = str(options.pop("typed")), Setting.resumed(options.pop("settings"), folder)
         lists = {name: tuple(options[name]) for name in ("controllers", "vary")}
+        import_recorded(lists["controllers"], made_of["controllers"].values(), folder)
         command = CompareCommand(**options | lists, runs=folder.parent, federation=settings.federation)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The order in '{folder}' describes no comparison; start anew.") from error
     bench, contenders = command._checked()
     require_same_order(folder, "comparison", made_of, _made_of(contenders))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -14,7 +14,7 @@ from agents.curricula import CURRICULA
 from agents.exported import EXPORTED
 from agents.online import KNOBS, NAME
 from envs.context import context_features
-from envs.generators import GENERATORS, SETTINGS
+from envs.generators import GENERATORS, SETTINGS, GeneratorEntry
 from envs.knobs import EVERY_KNOB, FEW_METHODS, KNOB_GROUPS, known_knobs, make_knob, methods_with
 from envs.rewards import REWARDS
 from envs.signals import all_features
@@ -23,10 +23,13 @@ from experiments.contenders.contenders import LEARNED, TUNED
 from experiments.papers.tables import find_table, table_names
 from experiments.reports.tables import Table
 from experiments.terminal import console
+from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import require_name
+from fl_core.base.sources import BUILT_IN
 from fl_core.base.values import read_list
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
+from fl_core.data.samples import DatasetEntry
 from fl_core.models.networks import MODELS
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.adjacency import ADJACENCIES
@@ -36,6 +39,7 @@ from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.choices import CHOICES
 from fl_core.run.config import FederationConfig
+from policies.base import Controller
 from policies.catalog import CONTROLLERS, ControllerSpec
 
 Rows = Iterable[tuple[str, ...]]
@@ -48,21 +52,36 @@ def _tasks() -> Rows:
         yield (task.name, task.summary, task.federation.dataset, f"{task.federation.epsilon:g}", f"{low:g} to {high:g}")
 
 
+Part = TypeVar("Part")
+
+
+def _parts_of(catalogue: Catalogue[Part], heading: Sequence[str], cells: Callable[[str, Part], Sequence[str]]) -> Rows:
+    """List a catalogue that takes parts of users: `cells` gives a name and what is told of it, origins come last."""
+    yield (*heading, "from")
+    for one in catalogue.listed():
+        if one.part is None:
+            yield (one.name, one.broken, *[""] * (len(heading) - 2), one.origin.words)
+        else:
+            yield (*cells(one.name, one.part), one.origin.words)
+
+
 def _methods() -> Rows:
-    yield ("method", "what it is")
-    for recipe in METHODS.values():
-        published = recipe.in_mode("as-published")
-        lines = {
-            "parts": ", ".join(_parts(recipe)),
-            "options": ", ".join(_options(recipe)) or "none",
-            "knobs": ", ".join(knob.name for knob in recipe.knobs) or "none",
-            "releases": ", ".join(recipe.releases) or ("updates without noise" if recipe.exchanges else "nothing"),
-        }
-        if recipe.private:
-            lines["as published"] = "; ".join(recipe.published) or "the same"
-            lines["then uncovered"] = "; ".join(published.uncovered("distributed", False)) or "nothing"
-        details = [f"{name}: {text}" for name, text in lines.items()]
-        yield (recipe.name, "\n".join([f"{recipe.summary} ({recipe.source})", *details, ""]))
+    return _parts_of(METHODS, ("method", "what it is"), _method)
+
+
+def _method(name: str, recipe: Recipe) -> tuple[str, str]:
+    published = recipe.in_mode("as-published")
+    lines = {
+        "parts": ", ".join(_parts(recipe)),
+        "options": ", ".join(_options(recipe)) or "none",
+        "knobs": ", ".join(knob.name for knob in recipe.knobs) or "none",
+        "releases": ", ".join(recipe.releases) or ("updates without noise" if recipe.exchanges else "nothing"),
+    }
+    if recipe.private:
+        lines["as published"] = "; ".join(recipe.published) or "the same"
+        lines["then uncovered"] = "; ".join(published.uncovered("distributed", False)) or "nothing"
+    details = [f"{title}: {text}" for title, text in lines.items()]
+    return name, "\n".join([f"{recipe.summary} ({recipe.source})", *details, ""])
 
 
 def _options(recipe: Recipe) -> Iterable[str]:
@@ -92,16 +111,21 @@ def _parts(recipe: Recipe) -> Iterable[str]:
 
 
 def _controllers() -> Rows:
-    yield ("controller", "what it does", "signals", "knobs")
-    for name, controller in CONTROLLERS.items():
-        knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
-        yield (controller.usage(), controller.summary, controller.needed_signals, knobs)
-    yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", "its own", "its own")
+    yield from _parts_of(CONTROLLERS, ("controller", "what it does", "signals", "knobs"), _controller)
+    own = ("its own", "its own")
+    yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
-    yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS)
+    yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
     for algorithm in LEARNED:
         made = "`dpilot import`" if algorithm in EXPORTED else f"`dpilot train --algo {algorithm}` or `dpilot import`"
-        yield (f"{algorithm}:FOLDER", f"saved by {made}", "its own", "its own")
+        yield (f"{algorithm}:FOLDER", f"saved by {made}", *own, "the folder")
+    yield ("FILE.py:NAME[:PARAMETER...]", "a class made from policies.Controller", *own, "the file")
+
+
+def _controller(name: str, controller: type[Controller]) -> tuple[str, ...]:
+    knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
+    usage = name + controller.usage().removeprefix(controller.name)
+    return usage, controller.summary, controller.needed_signals, knobs
 
 
 def _algorithms() -> Rows:
@@ -118,16 +142,23 @@ def _curricula() -> Rows:
 
 
 def _datasets() -> Rows:
-    yield ("dataset", "what it is", "classes", "here?", "how to get it")
-    for name, entry in DATASETS.items():
-        here = dataset_available(name)
-        yield (name, entry.description, str(entry.classes), "yes" if here else "no", "" if here else entry.how_to_get)
+    yield from _parts_of(DATASETS, ("dataset", "what it is", "classes", "here?", "how to get it"), _dataset)
+    arrays = "arrays images, labels and, if you like, clients, test_images, test_labels, test_clients"
+    yield ("FILE.npz", arrays, "as labelled", "", "", "the file")
+    yield ("FOLDER", "images, and labels.csv with the columns file,label[,client][,part]", "as labelled", "", "", "it")
+    yield ("FILE.py:NAME", "arrays, or a function that returns them", "as labelled", "", "", "the file")
+
+
+def _dataset(name: str, entry: DatasetEntry) -> tuple[str, ...]:
+    here = dataset_available(name)
+    classes = str(entry.classes) if entry.classes else "as labelled"
+    return name, entry.description, classes, "yes" if here else "no", "" if here else entry.how_to_get
 
 
 def _models() -> Rows:
-    yield ("model", "what it is")
-    yield from ((name, entry.summary) for name, entry in MODELS.items())
-    yield ("MODEL-groupnorm", "any convolutional one with a GroupNorm after each convolution")
+    yield from _parts_of(MODELS, ("model", "what it is"), lambda name, entry: (name, entry.summary))
+    yield ("MODEL-groupnorm", "any convolutional one with a GroupNorm after each convolution", BUILT_IN.words)
+    yield ("FILE.py:NAME", "an nn.Module, or what makes one from (channels, height, width) and classes", "the file")
 
 
 def _partitions() -> Rows:
@@ -155,15 +186,21 @@ def _signals() -> Rows:
 
 
 def _generators() -> Rows:
-    yield ("generator", "what its instances differ in", "as written")
-    yield from ((name, one.summary, "\n".join(read_list("generator", one.spec))) for name, one in GENERATORS.items())
+    yield from _parts_of(GENERATORS, ("generator", "what its instances differ in", "as written"), _generator)
     ranges = ", ".join(name for name in SETTINGS if isinstance(getattr(FederationConfig, name), float))
-    yield ("SETTING=LOW..HIGH", "your own: numbers between, log-uniform", f"of {ranges}")
+    yield ("SETTING=LOW..HIGH", "your own: numbers between, log-uniform", f"of {ranges}", "")
     yield (
         "SETTING=A|B",
         "values, equally likely; several settings are separated by commas",
         f"of {', '.join(SETTINGS)}",
+        "",
     )
+    yield ("FILE.py:NAME", "such a text, or an envs.Generator", "", "the file")
+
+
+def _generator(name: str, entry: GeneratorEntry) -> tuple[str, str, str]:
+    spec = entry.spec
+    return name, entry.summary, "\n".join(read_list("generator", spec)) if isinstance(spec, str) else ""
 
 
 def _papers() -> Rows:

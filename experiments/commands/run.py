@@ -22,6 +22,7 @@ from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
 from experiments.contenders.play import CODE, Player
 from experiments.contenders.progress import rounds_bar
+from experiments.contenders.recorded import import_recorded
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
 from experiments.records.consistency import SUMMARY
@@ -65,7 +66,7 @@ class RunCommand:
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
     controller: str = "fixed"
     """Controller that sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
-    ppo:FOLDER, or none."""
+    ppo:FOLDER, your own as FILE.py:NAME, or none."""
     seed: int = 0
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
     search_instances: int = 8
@@ -164,7 +165,8 @@ def _go_on(folder: Path) -> dict[str, Any]:
         return _begin_again(folder)
     state = load_run_state(folder)
     drop_leftovers(folder)
-    setting = Setting.from_record(state.settings)
+    setting = Setting.resumed(state.settings, folder)
+    import_recorded([state.controller], [state.made_in.get("origins")], folder)
     bench = Bench(setting.replace(noise="seeded"), state.search_instances, state.train_on)
     (contender,) = parse_contenders([state.controller])
     with _kept_in(folder, bench):
@@ -197,10 +199,11 @@ def _begin_again(folder: Path) -> dict[str, Any]:
     rounds = len(read_journal(journal).rounds) if journal.exists() else 0
     require(rounds == 0, f"'{folder}' has lost its {STATE}, but its rounds up to {rounds} were released; start anew.")
     try:
-        setting = Setting.from_record(about["settings"])
+        setting = Setting.resumed(about["settings"], folder)
+        import_recorded([about["controller"]], [made_of["controller"]], folder)
         bench = Bench(setting.replace(noise="seeded"), about["search_instances"], about["train_on"])
         (contender,) = parse_contenders([about["controller"]])
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The order in '{folder}' describes no run; start anew.") from error
     require_same_order(folder, "run", made_of, _made_of(contender))
     check([contender], bench)

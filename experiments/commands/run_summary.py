@@ -55,6 +55,7 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
         "training_rounds": player.training_rounds,
         "tuned_on": player.tuned_on,
         "tuned_population": player.tuned_population,
+        "origins": core.setting.origins | dict(player.origins),
         **spelled_out(numbers),
     }
 

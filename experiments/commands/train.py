@@ -203,6 +203,7 @@ def finish(result: TrainingResult, folder: Path) -> dict[str, Any]:
         "parallel": result.parallel,
         "executor": result.executor,
         "seconds": result.seconds,
+        "origins": result.controller.blueprint.settings.get("origins", {}),
         "history": result.history,
     }
     write_json(folder / SUMMARY, summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -15,6 +15,7 @@ from experiments.contenders.instances import Case, deal
 from experiments.contenders.play import Player, play
 from experiments.contenders.progress import rounds_bar
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
+from fl_core.run.parts import origins_of
 
 GRID = Needs("clip_norm")
 """Requirements of the fixed clip norms of the hindsight."""
@@ -78,7 +79,21 @@ def compare(
         population=config.population,
         drawn=drawn,
         adjacency=config.neighbours,
+        origins=_origins(players, instances),
     )
+
+
+def _origins(players: Sequence[Player], instances: Sequence[Instance]) -> dict[str, str]:
+    """Tell where everything that was played comes from, as far as it is not built in, by name."""
+    found: dict[str, Mapping[str, str]] = {}
+    for player in players:
+        found |= player.setting.origins | dict(player.origins)
+    for one in instances:
+        found |= origins_of(one.changes)
+    return {
+        name: f"{one['kind']}, {one['from']}" + (f", sha256 {one['sha256']}" if "sha256" in one else "")
+        for name, one in found.items()
+    }
 
 
 def _result(player: Player, bench: Bench, episodes: Sequence[Episode]) -> ControllerResult:

@@ -20,6 +20,7 @@ from experiments.contenders.play import Player
 from experiments.contenders.progress import rounds_bar
 from experiments.contenders.trainings import Trainings, load_trainings
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sources import split_spec
 from fl_core.data.populations import share_samples
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 
@@ -103,6 +104,11 @@ class HandCoded(Contender):
         """True if a parameter that was left out derives from the best fixed clip norm, which is then searched."""
         return self.spec.anchored and self.spec.name != "fixed"
 
+    @property
+    @override
+    def origin(self) -> Any:
+        return CONTROLLERS.origins_of(self.spec.name)
+
     @override
     def needs(self, guarantee: str) -> Needs:
         return Needs(self.spec.knobs, self.spec.signals, self.spec.controller.needed_telemetry)
@@ -133,6 +139,7 @@ class HandCoded(Contender):
             setting=core.setting,
             builds=(lambda target: self.policy(target, anchor),),
             reads=self.spec.controller.needed_features,
+            origins=self.origin,
         )
         if tuned is None:
             return player
@@ -155,6 +162,11 @@ class Tuned(Contender):
     @override
     def name(self) -> str:
         return f"{TUNED}:{self.family}"
+
+    @property
+    @override
+    def origin(self) -> Any:
+        return CONTROLLERS.origins_of(self.family.name)
 
     @override
     def needs(self, guarantee: str) -> Needs:
@@ -192,6 +204,7 @@ class Tuned(Contender):
             tuned_population=found.population,
             reads=controller.needed_features,
             releases=found.releases,
+            origins=self.origin,
         )
 
 
@@ -307,7 +320,9 @@ def parse_contender(spec: str) -> Contender:
     }
     if name in readers:
         return readers[name](spec)
-    require_name("controller", name, [*CONTROLLERS, *LEARNED, NAME, TUNED])
+    own, _ = CONTROLLERS.split(spec)
+    if split_spec(own) is None:
+        require_name("controller", own, [*CONTROLLERS.names(), *LEARNED, NAME, TUNED])
     return HandCoded(parse_controller(spec))
 
 

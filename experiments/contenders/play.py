@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,7 @@ class Player:
         trainings: names of the trainings that made it; () for a controller that is not trained.
         reads: features that it depends on.
         releases: what the rounds that trained and tuned it released; () where that is not known.
+        origins: where it comes from if it is not built in, by name.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Player:
     trainings: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     releases: tuple[PriorRounds, ...] = ()
+    origins: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def signals(self) -> str:

@@ -23,10 +23,10 @@ from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
 from fl_core.base.files import spelled_out
 from fl_core.data.datasets import dataset_available, dataset_entry
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
-from policies.catalog import parse_controller
+from policies.catalog import CONTROLLERS, parse_controller
 
 HELD_FIXED = "none"
 """Controller of a row that names none: no knob is set, so that the clip norm stays the table's."""
@@ -129,7 +129,8 @@ def controller_record(spec: str) -> dict[str, Any]:
         return {"name": ONLINE, **asdict(contender.spec), **asdict(OnlineSettings())}
     parsed = parse_controller(spec)
     usual = {one.name: one.default_text for one in parsed.controller.parameters}
-    return {"name": parsed.name, "knobs": parsed.knobs, "parameters": usual | parsed.named_parameters()}
+    record = {"name": parsed.name, "knobs": parsed.knobs, "parameters": usual | parsed.named_parameters()}
+    return record | CONTROLLERS.origins_of(parsed.name)
 
 
 def make_cells(

@@ -16,6 +16,7 @@ from experiments.papers.cells import Cell
 from experiments.papers.progress import TableProgress
 from experiments.papers.runs import run_cell
 from fl_core.base.errors import InputError
+from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
 
 Finished = Callable[[], object]
@@ -90,7 +91,7 @@ class _Pool:
     def _start(self, cell: Cell) -> None:
         context: Any = process_context(__name__)
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(cell, self._folder, theirs), daemon=True)
+        process = context.Process(target=_work, args=(cell, self._folder, theirs, pack_parts()), daemon=True)
         process.start()
         theirs.close()
         self._running[ours] = process, cell
@@ -113,12 +114,13 @@ class _Pool:
         self._progress.advanced(cell, message)
 
 
-def _work(cell: Cell, folder: Path, connection: Connection) -> None:
+def _work(cell: Cell, folder: Path, connection: Connection, parts: Packed) -> None:
     """Run one cell in a process of its own, sending the rounds done, or the sentence of an `InputError`."""
     import torch
 
     follow_parent()
     torch.set_num_threads(1)
+    unpack_parts(parts)
     try:
         run_cell(cell, folder, connection.send)
     except InputError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -278,6 +278,8 @@ class Comparison:
     """True if a generator drew the instances, so that they stand for all that it could have drawn."""
     adjacency: str = ""
     """Neighbours that ε is about, one of `ADJACENCIES`; "" in records from before it was a setting."""
+    origins: Mapping[str, Any] = field(default_factory=dict)
+    """Parts that are not built in: name -> kind, file and SHA-256, in words."""
 
     @property
     def basis(self) -> str:

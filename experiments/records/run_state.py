@@ -16,6 +16,7 @@ from envs.playing import Policy
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, require_same, sealed
+from policies.catalog import CONTROLLERS
 
 FORMAT = 3
 RECORD = "state.json"
@@ -58,7 +59,7 @@ def run_record(core: EnvCore, policy: Policy) -> dict[str, Any]:
     record = environment_record(core)
     del record["setting"]["executor"]
     describe = getattr(policy, "describe", dict)  # what searches and trainings have found is in it
-    return record | {"controller": spelled_out(describe())}
+    return record | {"controller": spelled_out(describe()), "origins": CONTROLLERS.origins_for(type(policy))}
 
 
 def require_same_run(folder: Path, state: RunState, core: EnvCore, policy: Policy) -> None:

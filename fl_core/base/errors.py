@@ -33,6 +33,12 @@ class FileError(InputError):
     """A file that the system does not let be written: no room, no permission; work that is kept can go on later."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, shortened for quoting inside a sentence."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".:")[:160] if lines else type(error).__name__
+
+
 def unknown_name(field: str, value: object, allowed: Iterable[str]) -> InputError:
     """Build the error for a name that is not in a catalogue; near names come first.
 

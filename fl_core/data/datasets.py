@@ -1,27 +1,31 @@
-"""Datasets by name: whole in memory, uint8 until used, split into training and pooled test samples.
+"""Datasets by name: whole in memory, split into training and pooled test samples; pixels are uint8 until used.
 
-To add one, write a loader in `loaders.py` and add a line to `DATASETS`.
+To add one for good, write a loader in `loaders.py` and add a line here; one of a user's own is registered, or named as
+a file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fl_core.base.arrays import IndexArray
+from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
+from fl_core.data.own import dataset_entry_of
+from fl_core.data.own_files import dataset_file
 from fl_core.data.populations import POPULATIONS, population_groups, population_members
-from fl_core.data.samples import NotObtained, Samples
+from fl_core.data.samples import DatasetEntry, NotObtained
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,17 +38,17 @@ class Dataset:
     name: str
     """The name in `DATASETS`."""
     train_images: Tensor
-    """uint8 [n, channels, height, width]."""
+    """uint8 pixels or float32 [n, channels, height, width]."""
     train_labels: Tensor
     """int64 [n], 0..classes-1."""
     test_images: Tensor
-    """uint8 [m, channels, height, width]: the pooled test set, as the dataset defines it."""
+    """[m, channels, height, width], of the same type: the pooled test set, as the dataset defines it."""
     test_labels: Tensor
     """int64 [m]."""
     classes: int
     """Number of classes."""
     scale: float
-    """Value of a white pixel; models are fed image / scale."""
+    """Value of a white pixel; models are fed pixels / scale, and floats as they are."""
     train_groups: Tensor | None = None
     """int64 [n]: the natural client (writer) of each training sample, or None."""
     test_groups: Tensor | None = None
@@ -93,29 +97,15 @@ class Dataset:
     def _parts(self, population: str) -> tuple[IndexArray, IndexArray]:
         """Find the indices of a population's training and test samples."""
         train, test = (labels.numpy(force=True) for labels in (self.train_labels, self.test_labels))
-        if self.train_groups is None or self.test_groups is None:
+        if self.train_groups is None:
             return population_members(train, population), population_members(test, population)
+        if self.test_groups is None:  # nobody's: only training samples belong to natural clients
+            groups = self.train_groups.numpy(force=True)
+            own = np.flatnonzero(np.isin(groups, population_groups(groups, population)))
+            return own, population_members(test, population)
         train, test = (groups.numpy(force=True) for groups in (self.train_groups, self.test_groups))
         chosen = population_groups(np.concatenate([train, test]), population)
         return np.flatnonzero(np.isin(train, chosen)), np.flatnonzero(np.isin(test, chosen))
-
-
-@dataclass(frozen=True)
-class DatasetEntry:
-    """A dataset of the catalogue: its loader and what lists and messages say of it."""
-
-    load: Callable[[Path, int], Samples]
-    """Reads the samples from (root, classes); raises InputError or NotObtained."""
-    present: Callable[[Path], bool]
-    """Returns True where a root holds the dataset, so that nothing need be downloaded; opens no file."""
-    classes: int
-    """Number of classes."""
-    description: str
-    """One line for `dpilot list datasets`."""
-    how_to_get: str
-    """Instruction for a missing dataset, in the imperative."""
-    scale: float = 255.0
-    """Value of a white pixel."""
 
 
 DOWNLOADED = "connect to the internet, where it is downloaded by itself"
@@ -153,7 +143,7 @@ def _cifar(name: str, classes: int, description: str) -> DatasetEntry:
     )
 
 
-DATASETS: dict[str, DatasetEntry] = {
+_BUILT_IN: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
         loaders.load_digits,
         _always,
@@ -208,6 +198,26 @@ DATASETS: dict[str, DatasetEntry] = {
 }
 
 
+DATASETS = Catalogue("dataset", _BUILT_IN, dataset_entry_of, dataset_file)
+
+
+def register_dataset(name: str, dataset: Any) -> str:
+    """Enter a dataset under a name, for `--dataset NAME` and `dataset="NAME"` in this process and those it starts.
+
+    Args:
+        name: a word.
+        dataset: `(images, labels)` or `(images, labels, clients)`, arrays by name, `Samples`, a torch dataset, the path
+            of an `.npz` or of a folder of images, or a function that returns one of these.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: the name cannot be one or is built in, or it is no dataset.
+    """
+    return DATASETS.register(name, dataset)
+
+
 def data_root(root: str | Path | None = None) -> Path:
     """Return the folder that datasets are looked for in: the one given, else $DPILOT_DATA, else ~/.cache/dpilot.
 
@@ -227,10 +237,9 @@ def dataset_entry(name: str) -> DatasetEntry:
     """Look up a dataset in the catalogue.
 
     Raises:
-        InputError: the name is unknown.
+        InputError: the name is unknown, or its file cannot be imported.
     """
-    require_name("dataset", name, DATASETS)
-    return DATASETS[name]
+    return DATASETS.find(name)
 
 
 def dataset_available(name: str, root: str | Path | None = None) -> bool:
@@ -257,13 +266,14 @@ def load_dataset(
         InputError: a name or the device is unknown, a file is damaged, or the dataset is missing and cannot be
             downloaded.
     """
-    dataset_entry(name)
+    name = DATASETS.name_of(name)
+    entry = dataset_entry(name)
     try:
         where = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device is '{device}', but it must be a torch device such as cpu or cuda.") from error
     require(where.type != "cuda" or torch.cuda.is_available(), f"device is '{device}', but torch finds no CUDA device.")
-    return _members(_load(name, data_root(root).absolute(), where), population)
+    return _members(_load(name, entry, data_root(root).absolute(), where), population)
 
 
 @lru_cache(maxsize=16)
@@ -272,10 +282,10 @@ def _members(dataset: Dataset, population: str) -> Dataset:
 
 
 @lru_cache(maxsize=16)
-def _load(name: str, root: Path, device: torch.device) -> Dataset:
-    entry = DATASETS[name]
+def _load(name: str, entry: DatasetEntry, root: Path, device: torch.device) -> Dataset:
     try:
         samples = entry.load(root, entry.classes)
     except NotObtained as error:
         raise InputError(f"dataset '{name}' is not in '{root}': {error}; {entry.how_to_get}.") from error
-    return Dataset(name=name, classes=entry.classes, scale=entry.scale, **vars(samples)).to(device)
+    classes = entry.classes or 1 + int(max(samples.train_labels.max(), samples.test_labels.max()))
+    return Dataset(name=name, classes=classes, scale=entry.scale, **vars(samples)).to(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import InputError, first_line, require
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """The training and the pooled test samples of a dataset, on the CPU.
 
-    Images are uint8 [n, channels, height, width], labels int64 [n] in 0..classes-1; `train_groups` and `test_groups`
-    (int64 [n]) number the natural client, the writer, of each sample.
+    Images are uint8 or float32 [n, channels, height, width], labels int64 [n] in 0..classes-1; `train_groups` and
+    `test_groups` (int64 [n]) number the natural client, the writer, of each sample.
     """
 
     train_images: Tensor
@@ -35,14 +35,37 @@ class Samples:
         require(same, f"The test images have the shape {shapes[1]}, but those for training {shapes[0]}.")
 
 
+def _at_hand(root: Path) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """A dataset of the catalogue: its loader and what lists and messages say of it."""
+
+    load: Callable[[Path, int], Samples]
+    """Reads the samples from (root, classes); raises InputError or NotObtained."""
+    present: Callable[[Path], bool]
+    """Returns True where a root holds the dataset, so that nothing need be downloaded; opens no file."""
+    classes: int
+    """Number of classes; 0 takes one more than the largest label."""
+    description: str
+    """One line for `dpilot list datasets`."""
+    how_to_get: str
+    """Instruction for a missing dataset, in the imperative."""
+    scale: float = 255.0
+    """Value of a white pixel."""
+    content: str = ""
+    """SHA-256 of samples that were given in memory; empty for others."""
+
+    @classmethod
+    def of_user(cls, load: Callable[[Path, int], Samples], description: str, content: str = "") -> DatasetEntry:
+        """Make an entry of a user's own samples, whose labels tell the number of classes."""
+        return cls(load, _at_hand, 0, description, "nothing to get", content=content)
+
+
 class NotObtained(Exception):
     """A dataset's files are absent and could not be fetched; the message is the reason, without a full stop."""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, shortened for quoting inside a sentence."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".:")[:160] if lines else type(error).__name__
 
 
 def unusable(path: Path, reason: str) -> InputError:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_core.base.errors import InputError
-from fl_core.data.samples import NotObtained, first_line, unusable
+from fl_core.base.errors import InputError, first_line
+from fl_core.data.samples import NotObtained, unusable
 
 SOCKET_TIMEOUT = 10.0
 """Seconds a download may stay silent; a machine without a network answers at once."""

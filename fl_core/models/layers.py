@@ -203,7 +203,7 @@ class BatchLastConvolution(nn.Module):
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Return True for a convolution that the layers above can compute, up to its stride."""
     return (
-        isinstance(module, nn.Conv2d)
+        type(module) is nn.Conv2d  # a class made from it may compute something else
         and module.bias is not None
         and module.kernel_size[0] == module.kernel_size[1]
         and module.padding in ((0, 0), module.padding[:1] * 2)
@@ -248,9 +248,15 @@ def for_one_client(network: nn.Sequential) -> nn.Sequential:
     """
     parts = nn.Sequential()
     for name, module in network.named_children():
-        swapped = isinstance(module, nn.MaxPool2d) and module.kernel_size == 2
-        parts.add_module(name, ChannelsLastMaxPool() if swapped else module)
+        parts.add_module(name, ChannelsLastMaxPool() if _halves(module) else module)
     return parts
+
+
+def _halves(module: nn.Module) -> bool:
+    """Return True for 2x2 max-pooling with stride 2 and nothing else."""
+    if type(module) is not nn.MaxPool2d:
+        return False
+    return str(module) == str(nn.MaxPool2d(2)) and not module.return_indices
 
 
 class Dense(nn.Module):

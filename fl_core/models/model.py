@@ -7,20 +7,19 @@ how such a vector is laid out (its parameters and layers in order, its head) and
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fl_core.base.errors import InputError, require_name, unknown_name
+from fl_core.base.errors import require_name
 from fl_core.base.streams import stream_seed
+from fl_core.models.entry import Shape
 from fl_core.models.layers import for_cpu, for_one_client
-from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, Shape, with_group_norm
 
 
 @dataclass(frozen=True)
@@ -46,34 +45,42 @@ class Model:
         classes: number of logits.
         layers: one span per layer with parameters, in order; the last is the head.
         convolutions: those of the layers that are convolutions (weights and bias).
+        key: equal for models that compute the same; programs are kept by it.
+        by_layer: True if each sample's gradient follows from the inputs and outputs of `layers` alone.
         tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
         size: number of parameters.
         activations: floats a forward pass of one sample produces (for memory estimates).
     """
 
-    def __init__(self, name: str, shape: Shape, classes: int, build: Callable[[], nn.Sequential]):
+    def __init__(self, name: str, shape: Shape, classes: int, build: Callable[[], nn.Sequential], key: Hashable = None):
+        """Lay out the parameters of a network of this package; see `OwnModel` for others."""
         self.name, self.shape, self.classes = name, shape, classes
-        self._build = build
-        self._module = build()
-        self._on_cpu = for_cpu(self._module, shape)
-        self._alone = for_one_client(self._on_cpu)
-        self._shapes: dict[str, torch.Size] = {}
+        self.key: Hashable = (name, shape, classes, key)
+        self.by_layer = True
+        self._build: Callable[[], nn.Module] = build
+        network = build()
+        self._module: nn.Module = network
+        self._on_cpu: nn.Module = for_cpu(network, shape)
+        self._alone: nn.Module = for_one_client(for_cpu(network, shape))
+        self._lay_out(dict(network.named_parameters()))
+        self.activations = _count_activations(network, shape)
+
+    def _lay_out(self, parameters: Mapping[str, Tensor]) -> None:
+        """Place the parameters, and the layers that have them, in the flat vector."""
+        self._shapes = {name: value.shape for name, value in parameters.items()}
         spans: OrderedDict[str, list[int]] = OrderedDict()
         tensors: list[Span] = []
         position = 0
-        for parameter, value in self._module.named_parameters():
-            self._shapes[parameter] = value.shape
+        for parameter, value in parameters.items():
             tensors.append(Span(parameter, position, position + value.numel()))
-            span = spans.setdefault(parameter.rpartition(".")[0], [position, position])
+            span = spans.setdefault(layer_of(parameter), [position, position])
             position += value.numel()
             span[1] = position
         self.size = position
         self.layers = tuple(Span(layer, *bounds) for layer, bounds in spans.items())
-        self.convolutions = tuple(
-            layer for layer in self.layers if isinstance(self._module.get_submodule(layer.name), nn.Conv2d)
-        )
+        modules = dict(self._module.named_modules())
+        self.convolutions = tuple(layer for layer in self.layers if isinstance(modules.get(layer.name), nn.Conv2d))
         self.tensors = tuple(tensors)
-        self.activations = _count_activations(self._module, shape)
 
     @property
     def head(self) -> Span:
@@ -101,10 +108,11 @@ class Model:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream_seed(seed, "init"))  # the CPU's alone: others stay as they are
             module = self._build()
-        flat = torch.cat([value.detach().reshape(-1) for value in module.parameters()])
+        values = dict(module.named_parameters())
+        flat = torch.cat([values[name].detach().reshape(-1) for name in self._shapes])
         return flat.to(device)
 
-    def make_module(self) -> nn.Sequential:
+    def make_module(self) -> nn.Module:
         """Build a new module of this architecture, with parameters of its own."""
         return self._build()
 
@@ -126,9 +134,12 @@ class Model:
             flat: parameters `[size]`.
             images: floats `[batch, channels, height, width]`.
         """
-        network = self._on_cpu if images.device.type == "cpu" else self._module
-        outputs: Tensor = functional_call(network, self.unflatten(flat), (images,))
+        outputs: Tensor = functional_call(self._network(images.device), self.unflatten(flat), (images,))
         return outputs
+
+    def _network(self, device: torch.device) -> nn.Module:
+        """Pick the form of the network that maps over stacked clients on a device."""
+        return self._on_cpu if device.type == "cpu" else self._module
 
     @property
     def parametric_layers(self) -> list[nn.Module]:
@@ -161,7 +172,7 @@ class Model:
             images: `[batch, channels, height, width]`.
             added: per entry of `layers`, of the shape in `output_shapes`.
         """
-        network = self._on_cpu if images.device.type == "cpu" else self._module
+        network = self._network(images.device)
         inputs: dict[str, Tensor] = {}
 
         def tap(name: str, nudge: Tensor) -> Callable[..., Tensor]:
@@ -187,6 +198,11 @@ class Model:
         else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
             outputs = functional_call(self._alone, self.unflatten(flat), (images,))
         return outputs
+
+
+def layer_of(parameter: str) -> str:
+    """Name the layer of a parameter: the module that has it, or itself where that is the whole network."""
+    return parameter.rpartition(".")[0] or parameter
 
 
 @contextmanager
@@ -215,23 +231,3 @@ def _count_activations(module: nn.Module, shape: Shape) -> int:
     for handle in handles:
         handle.remove()
     return total
-
-
-def build_model(name: str, shape: Shape, classes: int) -> Model:
-    """Build the catalogue's model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution.
-
-    Raises:
-        InputError: the name is unknown, the model has no place for a GroupNorm, or the images are too small for it.
-    """
-    base = name.removesuffix(GROUP_NORM_SUFFIX)
-    if base not in MODELS:
-        raise unknown_name("Model", name, MODELS)
-    normalised = base != name
-    if normalised and MODELS[base].unfit_for_norm:
-        raise InputError(f"Model '{name}' does not exist: use '{base}', because {MODELS[base].unfit_for_norm}.")
-    return Model(name, shape, classes, partial(_build, base, shape, classes, normalised))
-
-
-def _build(base: str, shape: Shape, classes: int, normalised: bool) -> nn.Sequential:
-    network = MODELS[base].build(shape, classes)
-    return with_group_norm(network) if normalised else network

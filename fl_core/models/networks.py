@@ -1,22 +1,20 @@
-"""The networks of the catalogue; to add one, write a builder and add a line to `MODELS`."""
+"""The networks of the catalogue; to add one for good, write a builder and add a line here."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_core.base.errors import require
+from fl_core.base.catalogue import Catalogue
+from fl_core.base.errors import InputError, require
+from fl_core.models.entry import ModelEntry, Shape, model_entry_of
 from fl_core.models.layers import Dense
 
-Shape = tuple[int, int, int]
-"""(channels, height, width) of an image."""
-Builder = Callable[[Shape, int], nn.Sequential]
 GROUP_NORM_SUFFIX = "-groupnorm"
 
 
@@ -193,22 +191,7 @@ def with_group_norm(network: nn.Sequential) -> nn.Sequential:
     return nn.Sequential(parts)
 
 
-@dataclass(frozen=True)
-class ModelEntry:
-    """A network of the catalogue.
-
-    Attributes:
-        build: makes the network for a shape of images and a number of classes.
-        summary: description in one line.
-        unfit_for_norm: reason why there is no `-groupnorm` variant, empty where there is one.
-    """
-
-    build: Builder
-    summary: str
-    unfit_for_norm: str = ""
-
-
-MODELS: dict[str, ModelEntry] = {
+_BUILT_IN: dict[str, ModelEntry] = {
     "mlp": ModelEntry(_mlp, "one hidden layer of 32 units", "it has no convolution to normalise"),
     "mlp-small": ModelEntry(
         partial(_mlp, hidden=8), "one hidden layer of 8 units", "it has no convolution to normalise"
@@ -230,3 +213,38 @@ MODELS: dict[str, ModelEntry] = {
         _resnet18, "ResNet-18 with a 3x3 stem (64, 128, 256, 512), with GroupNorm", "it has GroupNorm already"
     ),
 }
+
+MODELS = Catalogue("model", _BUILT_IN, model_entry_of)
+
+
+def find_model(name: str) -> tuple[ModelEntry, bool]:
+    """Look up a model, and whether it is the variant with GroupNorm.
+
+    Raises:
+        InputError: the name is unknown, its file cannot be imported, or the model has no such variant.
+    """
+    base = name.removesuffix(GROUP_NORM_SUFFIX)
+    if base == name or name in MODELS.names() or base not in MODELS.names():
+        return MODELS.find(name), False
+    entry = MODELS.find(base)
+    if entry.unfit_for_norm:
+        raise InputError(f"Model '{name}' does not exist: use '{base}', because {entry.unfit_for_norm}.")
+    return entry, True
+
+
+def register_model(name: str, model: Any) -> str:
+    """Enter a model under a name, for `--model NAME` and `model="NAME"` in this process and those it starts.
+
+    Args:
+        name: a word.
+        model: an `nn.Module`, whose weights every run then starts from; or a class or function that is called with the
+            images' shape (channels, height, width) and the number of classes, or with nothing, and returns a fresh one.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: the name cannot be one or is built in, or it is no model. A network that clients cannot train side
+            by side is refused where it is first built.
+    """
+    return MODELS.register(name, model)

@@ -12,18 +12,18 @@ from typing import Annotated
 import torch
 
 from fl_core.base.bounds import Bounds, check_numbers, count
-from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_list, read_value
-from fl_core.data.datasets import data_root, dataset_entry
+from fl_core.data.datasets import data_root
 from fl_core.data.partition import parse_partition
-from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS
 from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
 from fl_core.privacy.curves import DELTA, SAMPLING_RATE, require_epsilon
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
-from fl_core.recipes.catalog import METHODS, find_method
+from fl_core.recipes.catalog import find_method
 from fl_core.recipes.recipe import Recipe, edit, without
 from fl_core.run.choices import CHOICES, one_of
+from fl_core.run.parts import check_parts
 from fl_core.training.optimizers import Optimizer
 
 
@@ -32,11 +32,11 @@ class FederationConfig:
     """Settings that all runs of a batch share. Every field is checked when the object is made."""
 
     dataset: str = "digits"
-    """Dataset by name (`dpilot list datasets`)."""
+    """Dataset by name (`dpilot list datasets`), or your own: data.npz, a folder, or FILE.py:NAME."""
     model: str = "mlp"
-    """Model by name (`dpilot list models`)."""
+    """Model by name (`dpilot list models`), or your own: FILE.py:NAME."""
     method: str = "dp-fedavg"
-    """Method by name (`dpilot list methods`)."""
+    """Method by name (`dpilot list methods`), or your own: FILE.py:NAME."""
     guarantee: Annotated[str, one_of(CHOICES["guarantee"])] = "sound"
     """Meaning of epsilon (`dpilot list choices`): sound counts every release, as-published follows the paper."""
     set: str = ""
@@ -131,18 +131,13 @@ class FederationConfig:
 
     def _check_names(self) -> None:
         """Raise `InputError` for names that are in no catalogue, and for values that should be text and are not."""
-        for field in ("dataset", "data_root"):
-            require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        check_parts(self)
         for field, allowed in _NAMES.items():
-            name = getattr(self, field)
-            known = name.removesuffix(GROUP_NORM_SUFFIX) if field == "model" and isinstance(name, str) else name
-            if known not in list(allowed):
-                raise unknown_name(field, name, allowed)
-        dataset_entry(self.dataset)
-        data_root(self.data_root)
+            require_name(field, getattr(self, field), allowed)
         parse_partition(self.partition)
-        for field in ("set", "without", "client_epsilon", "telemetry"):
+        for field in ("set", "without", "client_epsilon", "telemetry", "data_root"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        data_root(self.data_root)
         self.recipe()
 
     def _check_guarantee(self) -> None:
@@ -335,8 +330,6 @@ class RunSettings:
 
 
 _NAMES: Mapping[str, Iterable[str]] = {
-    "method": METHODS,
-    "model": MODELS,
     "adjacency": ("auto", *ADJACENCIES),
     **CHOICES,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import InputError
 from fl_core.base.streams import torch_generator
 from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import load_dataset
-from fl_core.models.model import build_model
+from fl_core.data.datasets import DATASETS, load_dataset
+from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
 from fl_core.recipes.objective import Phase
 from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
@@ -60,6 +61,8 @@ class Simulation:
         self.device = config.resolve_device()
         keep_freed_memory()
         self._dataset = load_dataset(config.dataset, config.data_root or None, self.device, config.population)
+        if self._dataset.train_groups is not None and not DATASETS.origin(config.dataset).built_in:
+            self._warn_of_clients()
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
@@ -74,6 +77,15 @@ class Simulation:
         self._indices = [self._client_index(one) for one in self.settings]
         self.tables = ClientTables(self._indices, self.device)
         require_memory(config, self.recipe, self.model, runs, max(self.tables.widths))
+
+    def _warn_of_clients(self) -> None:
+        """Warn of a user's natural clients that the partition leaves aside."""
+        if self.config.partition != "natural":
+            warnings.warn(
+                f"dataset '{self.config.dataset}' says whose each sample is, but partition '{self.config.partition}' "
+                "deals them out anew; natural makes everybody a client.",
+                stacklevel=2,
+            )
 
     def _client_index(self, settings: RunSettings) -> ClientIndex:
         """Spread the samples of a run over its clients."""

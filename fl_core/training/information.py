@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -43,7 +43,8 @@ def fisher_information(
     """
     rows, longest = index.shape
     batch = min(FISHER_BATCH, longest)
-    per_row = 8 * (2 * model.size + batch * (12 * model.activations + model.largest_layer))
+    gradients = model.largest_layer if model.by_layer else 3 * model.size
+    per_row = 8 * (2 * model.size + batch * (12 * model.activations + gradients))
     stack = max(1, min(rows, memory_limit // per_row))
     results = []
     for first in range(0, rows, stack):
@@ -62,13 +63,24 @@ def fisher_information(
 
 def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
     """Compute Σ_s counted_s·(∂ log p(y_s|x_s)/∂θ)² of each client `[rows, size]` by a traced program."""
-    network = (model.name, model.shape, model.classes)
-    key = (network, images.shape, parameters.device, torch.get_num_threads())
+    key = (model.key, images.shape, parameters.device, torch.get_num_threads())
     if key not in _programs:
         arguments = (parameters.clone(), images.clone(), labels.clone(), counted.clone())
-        _programs[key] = make_fx(partial(_squares_by_layer, model))(*arguments)
+        squares_of = _squares_by_layer if model.by_layer else _squares_by_sample
+        _programs[key] = make_fx(partial(squares_of, model))(*arguments)
     squares: Tensor = _programs[key](parameters, images, labels, counted)
     return squares
+
+
+def _squares_by_sample(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+    """Compute the sums of squared per-sample gradients `[rows, size]` of any network, one gradient for each sample."""
+
+    def loss(vector: Tensor, image: Tensor, truth: Tensor) -> Tensor:
+        return cross_entropy(model.logits(vector, image.unsqueeze(0)), truth.unsqueeze(0))
+
+    gradients = vmap(vmap(grad(loss), (None, 0, 0)))(parameters.detach(), images, labels)
+    summed: Tensor = (counted.unsqueeze(1) @ gradients.square()).squeeze(1)
+    return summed
 
 
 def _squares_by_layer(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, counted: Tensor) -> Tensor:

@@ -19,7 +19,9 @@ _SAME_IF_SHAPE = (aten.view.default, aten._unsafe_view.default, aten.expand.defa
 
 
 def simplify(program: GraphModule) -> None:
-    """Run all passes over a program, in place."""
+    """Run all passes over a program, in place; one that writes into tensors is left as it is."""
+    if any(node.target._schema.is_mutable for node in _calls(program) if isinstance(node.target, OpOverload)):
+        return  # what looks idle may be the copy that is written into
     for shorten in (_drop_idle, _cancel_splits, _fold_constants):
         shorten(program)
         program.graph.eliminate_dead_code()
@@ -67,8 +69,6 @@ def _cancel_splits(program: GraphModule) -> None:
 
 def _fold_constants(program: GraphModule) -> None:
     """Compute once everything that depends on shapes alone, and store it in the program."""
-    if any(node.target._schema.is_mutable for node in _calls(program) if isinstance(node.target, OpOverload)):
-        return  # an operation in place could write into a constant
     # Autograd starts from ones_like(sum of losses) and expands it back to each sample. None of that reads data, so all
     # of it, down to the first product with a tensor of the program, becomes a buffer.
     known: dict[Node, Tensor] = {}

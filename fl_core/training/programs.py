@@ -75,9 +75,8 @@ def find_program(
         apart: True to allow the gradient in pieces, which saves putting those of the tensors together.
     """
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
-    network = (model.name, model.shape, model.classes)
     widths = _widths(model, update, parameters, apart)
-    key = (network, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes, widths)
+    key = (model.key, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes, widths)
     if key not in _programs:
         stacked = len(parameters) > 1
         make = _stacked_gradient if stacked else _single_gradient

@@ -108,6 +108,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(read: Any, changes: dict[str,
 @pytest.mark.parametrize(
     ("record", "words"),
     [
+        ({"dataset": {"images": [[1]], "labels": [0]}}, "dataset is .* but it must be text"),
         (None, "A setting is None, but it must be names with values"),
         ([1], r"A setting is \[1\]"),
         ({"task": "digit"}, "task 'digit' is not built in, and its record lacks default_clip_norm"),

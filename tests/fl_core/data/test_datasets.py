@@ -168,5 +168,5 @@ def _load_with(files: TorchvisionFiles, root: Path, monkeypatch: pytest.MonkeyPa
     entry = dataclasses.replace(
         DATASETS["mnist"], load=lambda root, classes: loaders.load_idx(root, classes, files), present=files.present
     )
-    monkeypatch.setattr(datasets, "DATASETS", {**DATASETS, "mnist": entry})
+    monkeypatch.setitem(DATASETS, "mnist", entry)
     return load_dataset("mnist", root)

@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import conv2d, cross_entropy, group_norm
 
 from fl_core.base.errors import InputError
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.models.networks import MODELS
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from fl_core.base.errors import InputError
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.clipping import layer_norms, layer_weights, moved_log_odds
 from fl_core.recipes.mechanism import Mechanism

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.recipes.catalog import METHODS as CATALOGUE
 from fl_core.recipes.catalog import find_method
 from fl_core.recipes.personalization import ClientView, Personalization

@@ -6,7 +6,7 @@ import torch
 
 from fl_core.data.clients import client_index
 from fl_core.data.datasets import load_dataset
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.run.evaluation import Evaluation, trimmed_mean
 from fl_core.run.federation import Federation
 from fl_core.run.local_data import ClientTables

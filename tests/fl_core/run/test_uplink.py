@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import BODY, HEAD, config, plan
 

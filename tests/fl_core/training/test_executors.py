@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.objective import Phase, Update
 from fl_core.run.config import FederationConfig

@@ -8,7 +8,7 @@ from torch.func import grad, jacfwd
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fl_core.data.datasets import load_dataset
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
 from fl_core.training.executors import Images
 from fl_core.training.information import FISHER_BATCH, fisher_information, jacobian_risk
