@@ -35,6 +35,7 @@ class TrainingState:
         released: the same, with every run counted as a whole one: one that ends early may have spent all its budget.
         best_score: highest validation accuracy so far.
         best_update: updates that the policy with it had seen; 0 is the untrained policy.
+        best_accuracies: its final accuracy on each validation instance.
         reward_statistics: by which rewards are normalised.
         gradient_updates: what the learner counts its updates of the weights by.
         played: instances that the rows played, per update.
@@ -50,6 +51,7 @@ class TrainingState:
     released: Cost = field(default_factory=Cost)
     best_score: float = -1.0
     best_update: int = 0
+    best_accuracies: list[float] = field(default_factory=list)
     reward_statistics: dict[str, float] = field(default_factory=dict)
     gradient_updates: int = 0
     played: list[list[int]] = field(default_factory=list)

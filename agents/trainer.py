@@ -225,11 +225,13 @@ class Trainer:
         last = state.update == self.updates
         score = None
         if is_validated(config, state.update, self.updates):
-            score, rounds = self.validation.score(model.policy, bar.advance)
+            accuracies, rounds = self.validation.score(model.policy, bar.advance)
+            score = float(np.mean(accuracies))
             state.cost.validation += rounds
             state.released.validation += len(self.validation.seeds) * self.rounds
             if score > state.best_score:
                 state.best_score, state.best_update, self.best = score, state.update, policy_tensors(model)
+                state.best_accuracies = accuracies
             bar.note(f"validation accuracy {score:.3f}, best {state.best_score:.3f}")
         entry: Measurements = {
             "update": state.update,
@@ -274,6 +276,7 @@ class Trainer:
             "released": vars(state.released),
             "best_update": state.best_update,
             "validation_accuracy": state.best_score,
+            "validation_accuracies": state.best_accuracies,
             "initial_validation_accuracy": state.history[0]["validation_accuracy"],
             "train_instances": sorted({seed for instances in state.played for seed in instances}),
             "validation_instances": self.validation.seeds,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from envs import EnvCore, Setting
 from envs.instances import instance_seeds
 from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
@@ -25,7 +23,7 @@ class Validation:
         self._rows = rows_at_once(probe, len(self.seeds))
         self._core = EnvCore(whole, self._rows)
 
-    def score(self, policy: Policy, advance: RowProgress) -> tuple[float, int]:
+    def score(self, policy: Policy, advance: RowProgress) -> tuple[list[float], int]:
         """Play every instance once, without exploration.
 
         Args:
@@ -33,8 +31,8 @@ class Validation:
             advance: told of federated rounds as they are done.
 
         Returns:
-            Mean final accuracy in [0, 1] (of the server's model, or of the clients' where the server's is incomplete)
-            and the federated rounds it took.
+            Final accuracy in [0, 1] of each instance (of the server's model, or of the clients' where the server's is
+            incomplete) and the federated rounds they took.
         """
         accuracies: list[float] = []
         rounds = 0
@@ -43,4 +41,4 @@ class Validation:
             run_to_the_end(self._core, policy, chunk, advance)
             rounds += int(self._core.rounds[: len(chunk)].sum())
             accuracies += [self._core.final_accuracy(row) for row in range(len(chunk))]
-        return float(np.mean(accuracies)), rounds
+        return accuracies, rounds

@@ -36,6 +36,7 @@ COMMANDS = {
         "a policy that was trained elsewhere (stable-baselines3, ONNX, TorchScript), as a controller",
         "import_policy:ImportCommand",
     ),
+    "rank": Entry("the best of several trainings, by the validation that each has kept", "rank:RankCommand"),
     "compare": Entry("controllers on held-out instances at the same epsilon", "compare:CompareCommand"),
     "ledger": Entry(
         "the privacy of a run: what was released, what it cost, and which epsilon holds", "ledger:LedgerCommand"

@@ -101,8 +101,9 @@ def test_runs_that_end_early_count_as_whole_ones_of_what_is_released(trained: Tr
 def test_best_controller_reaches_the_reported_score(trained: TrainingResult) -> None:
     setting = Setting.from_record(trained.controller.blueprint.settings)
     told: list[int] = []
-    score, rounds = Validation(setting, 2).score(trained.controller, told.append)
-    assert score == trained.best_score
+    accuracies, rounds = Validation(setting, 2).score(trained.controller, told.append)
+    assert np.mean(accuracies) == trained.best_score
+    assert accuracies == trained.controller.blueprint.training["validation_accuracies"]
     assert sum(told) == rounds == 2 * 4
 
 
@@ -391,7 +392,7 @@ def test_validation_plays_the_frozen_instances(trained: TrainingResult) -> None:
 
     validation = Validation(Setting.of(**TINY).replace(executor="vectorized"), 3)
     assert validation.seeds == instance_seeds("validation", 3)
-    score, _ = validation.score(Spy(), lambda _: None)
+    found, _ = validation.score(Spy(), lambda _: None)
     core = EnvCore(validation._core.setting, 1)
     accuracies = []
     for seed in validation.seeds:
@@ -399,7 +400,7 @@ def test_validation_plays_the_frozen_instances(trained: TrainingResult) -> None:
         while not core.finished.all():
             core.step(np.zeros((1, 1)))
         accuracies.append(core.final_accuracy(0))
-    assert score == pytest.approx(np.mean(accuracies), abs=0.02)
+    assert np.mean(found) == pytest.approx(np.mean(accuracies), abs=0.02)
     validation._rows = 2  # in batches that do not divide the set
     validation._core = EnvCore(validation._core.setting, 2)
-    assert validation.score(Spy(), lambda _: None)[0] == pytest.approx(score, abs=0.02)
+    assert np.mean(validation.score(Spy(), lambda _: None)[0]) == pytest.approx(np.mean(found), abs=0.02)
