@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -23,6 +24,7 @@ from envs.knobs import PER_LAYER, make_knobs, plan_values
 from envs.listing import Listing
 from envs.references import ReferenceAccuracies
 from envs.relative_clip import ClipReference
+from envs.resets import read_rows
 from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
@@ -49,6 +51,7 @@ class EnvCore:
         pool: instances of the spec's set, by seed.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
         history: per run, the figures of every round of the present episode.
+        begun: runs that have been reset `[runs]`.
     """
 
     def __init__(self, setting: Setting, runs: int = 1):
@@ -84,6 +87,7 @@ class EnvCore:
         self._reference = np.zeros(runs)
         self._references = ReferenceAccuracies(self.task, self.generator, self._accuracy)
         self.finished = np.ones(runs, dtype=bool)
+        self.begun = np.zeros(runs, dtype=bool)
         if self.generator.axes:
             self._check_generator(layers)
 
@@ -123,7 +127,14 @@ class EnvCore:
     # ---------------------------------------------------------------- episodes
 
     def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
-        """Start new episodes in some rows; the generator draws the settings that are left open."""
+        """Start new episodes in some rows; the generator draws the settings that are left open.
+
+        Raises:
+            InputError: a row is none of the batch's or named twice, there is not one setting per row, or a setting is
+                not allowed; no run has changed then.
+        """
+        rows = read_rows(rows, self.runs)
+        require(len(settings) == len(rows), f"There are {len(settings)} settings for {len(rows)} rows.")
         settings = [self.generator.fill(one) for one in settings]
         self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
         self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
@@ -131,7 +142,7 @@ class EnvCore:
             self._reference[list(rows)] = self._references.find(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         for row in rows:
-            self.finished[row] = False
+            self.finished[row], self.begun[row] = False, True
             self.history[row] = []
             self._actions[row] = [knob.encode(knob.default) for knob in self.knobs]
             self._put(self._metrics, metrics, row)
@@ -163,7 +174,8 @@ class EnvCore:
             Rewards `[runs]` and whether each run ended in this step `[runs]`.
 
         Raises:
-            InputError: there is not one coordinate per run and knob; nothing has changed then.
+            InputError: there is not one coordinate per run and knob, or `rows` names no rows; nothing has changed then.
+            ResetNeeded: none of the runs has been reset yet.
         """
         coordinates = np.asarray(actions, dtype=np.float64)
         shape = self._actions.shape
@@ -172,7 +184,9 @@ class EnvCore:
             f"actions have shape {coordinates.shape}, but it must be {shape}: runs and knobs.",
         )
         chosen = np.zeros(self.runs, dtype=bool)
-        chosen[list(range(self.runs)) if rows is None else list(rows)] = True
+        chosen[list(range(self.runs)) if rows is None else read_rows(rows, self.runs)] = True
+        if not self.begun.any():
+            raise gym.error.ResetNeeded("Cannot step before a reset: no run has begun.")
         active = chosen & ~self.finished
         values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
         for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
@@ -274,6 +288,7 @@ class EnvCore:
 
         Exact figures of the clients are among them, which no epsilon covers: `find_metric` tells the class of each.
         """
+        [row] = read_rows([row], self.runs)
         federation = self.fleet.of(row)
         info: dict[str, Any] = {"round": int(federation.rounds[row]), "seed": federation.settings[row].seed}
         if self.history[row]:
@@ -309,6 +324,7 @@ class EnvCore:
         self._actions, self._reference = arrays["actions"], arrays["reference"]
         self._observation = arrays["observation"]
         self.finished = np.array(state["plain"]["finished"], dtype=bool)
+        self.begun = np.ones(self.runs, dtype=bool)
         self.history = [
             [{name: json_number(value) for name, value in one.items()} for one in rounds]
             for rounds in state["plain"]["history"]

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,8 +15,11 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
+from envs.knobs import Knob
+from envs.listing import Listing
 from envs.sb3 import DPilotVecEnv, named_rows
 from envs.setting import named_parts
+from envs.signals import Feature
 from fl_core.base.errors import require, require_count
 from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
@@ -108,6 +111,18 @@ class DPilotProcessVecEnv(VecEnv):
         require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
         self._each("set_instances", self._split(list(seeds)))
 
+    @property
+    def knobs(self) -> Listing[Knob]:
+        """Knob of each action coordinate; prints as a table."""
+        [knobs] = self.get_attr("knobs", 0)
+        return cast("Listing[Knob]", knobs)
+
+    @property
+    def signals(self) -> Listing[Feature]:
+        """Feature of each observation entry; prints as a table."""
+        [signals] = self.get_attr("signals", 0)
+        return cast("Listing[Feature]", signals)
+
     def references(self, seeds: Sequence[int]) -> list[float]:
         """Return the final accuracy of the default clip norm on each instance; the processes take instances in turn."""
         count = len(self._workers)
@@ -124,6 +139,11 @@ class DPilotProcessVecEnv(VecEnv):
 
     @override
     def step_async(self, actions: NDArray[Any]) -> None:
+        shape = (self.num_envs, *(self.action_space.shape or ()))
+        require(
+            np.shape(actions) == shape,
+            f"actions have shape {np.shape(actions)}, but it must be {shape}: runs and knobs.",
+        )
         for place, (own,) in enumerate(self._split(actions)):
             self._send(place, "step_with", own)
 

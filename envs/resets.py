@@ -43,6 +43,36 @@ def read_seeds(seed: Any, rows: int) -> list[int | None]:
     return [None if one is None else read_seed("seed", one) for one in seed]
 
 
+def read_rows(rows: Sequence[int], count: int) -> list[int]:
+    """Read places of runs in a batch, each named once.
+
+    Raises:
+        InputError: one is not a whole number from 0 to `count` - 1, or is named twice.
+    """
+    found = list(rows)
+    for row in found:
+        known = isinstance(row, numbers.Integral) and not isinstance(row, bool) and 0 <= row < count
+        require(known, f"rows holds {row!r}, but a row must be a whole number from 0 to {count - 1}.")
+    require(len(set(found)) == len(found), f"rows is {found}, but each may be named only once.")
+    return [int(row) for row in found]
+
+
+def read_mask(mask: Any, count: int) -> list[int]:
+    """Read the rows that a reset mask `[count]` selects; None selects all.
+
+    Raises:
+        InputError: it is not one bool per row, or selects none.
+    """
+    if mask is None:
+        return list(range(count))
+    chosen = np.asarray(mask)
+    require(
+        chosen.dtype == np.bool_ and chosen.shape == (count,) and bool(chosen.any()),
+        f"reset_mask is {mask!r}, but it must be {count} bools, one of them True at least.",
+    )
+    return [int(row) for row in np.flatnonzero(chosen)]
+
+
 def options_of_row(options: Mapping[str, Any], row: int, rows: int) -> dict[str, Any]:
     """Return a row's reset options of those of a batch, which may name an instance for each row.
 

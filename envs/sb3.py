@@ -6,73 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
-from envs.core import EnvCore, make_core
-from envs.knobs import Knob
-from envs.listing import Listing
-from envs.render import render_frame, render_text
-from envs.resets import choose_instance, read_seeds
-from envs.signals import Feature
-from fl_core.base.errors import require, require_count
-
-
-class Row:
-    """A row of a batch, with what a single environment offers: `env_method`, `get_attr` and `set_attr` address it.
-
-    Attributes:
-        core: the runs of the whole batch.
-        render_mode: `ansi`, `rgb_array` or None.
-        instance: the instance, by seed, that it plays in every episode; None where they are drawn.
-    """
-
-    def __init__(self, core: EnvCore, row: int, render_mode: str | None = None):
-        """Take a place in a batch."""
-        self.core, self._row, self.render_mode = core, row, render_mode
-        self.instance: int | None = None
-
-    @property
-    def knobs(self) -> Listing[Knob]:
-        """Knob of each action coordinate; prints as a table."""
-        return self.core.knobs
-
-    @property
-    def signals(self) -> Listing[Feature]:
-        """Feature of each observation entry; prints as a table."""
-        return self.core.features
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Space of its observation."""
-        return self.core.observation_space
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """Space of its action."""
-        return self.core.action_space
-
-    def set_instances(self, seeds: Sequence[int]) -> None:
-        """Set the instance, by seed, that it plays again and again from its next reset on: a list of one.
-
-        Raises:
-            InputError: there is not exactly one.
-        """
-        require(len(seeds) == 1, f"There are {len(seeds)} seeds for 1 environment.")
-        self.instance = seeds[0]
-
-    def references(self, seeds: Sequence[int]) -> list[float]:
-        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
-        return self.core.references(seeds)
-
-    def render(self) -> Any:
-        """Render the episode as a line of text (`ansi`) or a picture (`rgb_array`)."""
-        if self.render_mode == "ansi":
-            return render_text(self.core, self._row)
-        return render_frame(self.core, self._row) if self.render_mode == "rgb_array" else None
+from envs.render import render_frame
+from envs.resets import read_seeds
+from envs.rows import Batch, Row
 
 
 def named_rows(indices: VecEnvIndices, count: int) -> list[int]:
@@ -85,7 +26,7 @@ def named_rows(indices: VecEnvIndices, count: int) -> list[int]:
     return [range(count)[int(index)] for index in asked]
 
 
-class DPilotVecEnv(VecEnv):
+class DPilotVecEnv(Batch, VecEnv):
     """A batch of federated runs for stable-baselines3. Arguments are those of `DPilotEnv`.
 
     For `rollout/ep_rew_mean` and its like wrap it in stable-baselines3's `VecMonitor`, as any `VecEnv`.
@@ -100,48 +41,22 @@ class DPilotVecEnv(VecEnv):
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
-        require_count("num_envs", num_envs)
-        self.core: EnvCore = make_core(num_envs, **settings)
-        self.rows = [Row(self.core, row, render_mode) for row in range(num_envs)]
-        super().__init__(num_envs, self.core.observation_space, self.core.action_space)
-        self._randoms = [np.random.default_rng() for _ in range(num_envs)]
+        Batch.__init__(self, num_envs, render_mode, settings)
+        VecEnv.__init__(self, num_envs, self.core.observation_space, self.core.action_space)
         self._actions: NDArray[Any] = np.zeros((num_envs, 0))
-
-    def set_instances(self, seeds: Sequence[int]) -> None:
-        """Set the instance, by seed, that each row plays again and again from its next reset on.
-
-        Raises:
-            InputError: there is not one per row.
-        """
-        require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
-        for row, seed in zip(self.rows, seeds, strict=True):
-            row.instance = seed
-
-    def references(self, seeds: Sequence[int]) -> list[float]:
-        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
-        return self.core.references(seeds)
 
     @override
     def reset(self) -> NDArray[np.float32]:
         seeds = read_seeds(self._seeds, self.num_envs)
-        for row, seed in enumerate(seeds):
-            if seed is not None:
-                self._randoms[row] = np.random.default_rng(seed)
-        self._start(list(range(self.num_envs)), seeds, self._options)
+        self._begin(list(range(self.num_envs)), seeds, self._options)
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = [self.core.info(row) for row in range(self.num_envs)]
         return self.core.observe()
 
-    def _start(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[dict[str, Any]]) -> None:
-        settings = [
-            choose_instance(self.core.pool, self._randoms[row], seed, chosen, self.rows[row].instance)
-            for row, seed, chosen in zip(rows, seeds, options, strict=True)
-        ]
-        self.core.reset(rows, settings)
-
     @override
     def step_async(self, actions: NDArray[Any]) -> None:
+        self._require_begun()
         self._actions = actions
 
     @override
@@ -153,7 +68,7 @@ class DPilotVecEnv(VecEnv):
             last = self.core.observe()
             for row in rows:
                 infos[row]["terminal_observation"] = last[row]
-            self._start(rows, [None] * len(rows), [{}] * len(rows))
+            self._begin(rows, [None] * len(rows), [{}] * len(rows))
             for row in rows:
                 self.reset_infos[row] = self.core.info(row)
         return self.core.observe(), rewards.astype(np.float32), ended, infos

@@ -6,19 +6,15 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from envs.core import make_core
-from envs.knobs import Knob
-from envs.listing import Listing
-from envs.render import render_frame, render_text
 from envs.resets import choose_instance, read_seed
-from envs.signals import Feature
+from envs.rows import Row
 
 
-class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+class DPilotEnv(Row, gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     """A differentially private federated run; one step is one decision about its next round or rounds.
 
     Keyword arguments are the fields of `envs.EnvSpec` and, to replace a task's settings, of
@@ -44,20 +40,7 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
-        self.core = make_core(1, **settings)
-        self.render_mode = render_mode
-        self.observation_space: spaces.Space[Any] = self.core.observation_space
-        self.action_space: spaces.Space[Any] = self.core.action_space
-
-    @property
-    def knobs(self) -> Listing[Knob]:
-        """Knob of each action coordinate; prints as a table."""
-        return self.core.knobs
-
-    @property
-    def signals(self) -> Listing[Feature]:
-        """Feature of each observation entry; prints as a table."""
-        return self.core.features
+        super().__init__(make_core(1, **settings), 0, render_mode)
 
     @override
     def reset(
@@ -76,22 +59,18 @@ class DPilotEnv(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         """
         seed = None if seed is None else read_seed("seed", seed)
         super().reset(seed=seed)
-        self.core.reset([0], [choose_instance(self.core.pool, self.np_random, seed, options)])
+        self.core.reset([0], [choose_instance(self.core.pool, self.np_random, seed, options, self.instance)])
         return self.core.observe()[0], self.core.info(0)
 
     @override
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Apply one decision. An episode ends by `terminated`; there is no truncation."""
-        if self.core.finished[0]:
-            raise gym.error.ResetNeeded("The episode is over; call reset() before step().")
-        rewards, ended = self.core.step(np.asarray(action).reshape(1, -1))
-        return self.core.observe()[0], float(rewards[0]), bool(ended[0]), False, self.core.info(0)
+        """Apply one decision. An episode ends by `terminated`; there is no truncation.
 
-    @override
-    def render(self) -> Any:
-        """Render the episode as a line of text (`ansi`) or a picture (`rgb_array`)."""
-        if self.render_mode == "ansi":
-            return render_text(self.core, 0)
-        if self.render_mode == "rgb_array":
-            return render_frame(self.core, 0)
-        return None
+        Raises:
+            InputError: there is not one coordinate per knob.
+            ResetNeeded: no episode has begun, or it is over.
+        """
+        if self.core.finished[0]:
+            raise gym.error.ResetNeeded("There is no episode, or it is over; call reset() before step().")
+        rewards, ended = self.core.step(np.asarray(action)[np.newaxis])
+        return self.core.observe()[0], float(rewards[0]), bool(ended[0]), False, self.core.info(0)

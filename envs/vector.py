@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from envs.core import make_core
-from envs.render import render_frame, render_text
-from envs.resets import Seeds, choose_instance, options_of_row, read_seeds
-from fl_core.base.errors import InputError, require_count
+from envs.resets import Seeds, options_of_row, read_mask, read_seeds
+from envs.rows import Batch
+from fl_core.base.errors import InputError, require, require_count
 
 Float32Array = NDArray[np.float32]
 
 
-class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
+class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
     """A batch of federated runs. Arguments are those of `DPilotEnv`, and the number of environments."""
 
     metadata: dict[str, Any] = {
@@ -33,6 +34,7 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         num_envs: int = 1,
         render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
         **settings: Any,
     ):
         """Build the batch.
@@ -41,28 +43,28 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
             num_envs: rows of the batch.
             render_mode: `ansi` or `rgb_array`, one picture per row.
             autoreset_mode: NEXT_STEP (a finished row is reset by the following step, which ignores its action) or
-                SAME_STEP (at once; the last observation is in `info["final_obs"]`).
+                SAME_STEP (at once; the last observation is in `info["final_obs"]`), or DISABLED (the caller resets it
+                by `options["reset_mask"]`, and a step before that raises `ResetNeeded`).
+            max_episode_steps: decisions after which an episode is truncated, as by Gymnasium's `TimeLimit`.
             **settings: see `DPilotEnv`.
 
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
-        require_count("num_envs", num_envs)
-        try:
-            self._mode = AutoresetMode(autoreset_mode)
-        except ValueError:
-            self._mode = AutoresetMode.DISABLED
-        if self._mode == AutoresetMode.DISABLED:
-            raise InputError(f"autoreset_mode is {autoreset_mode!r}, but it must be NextStep or SameStep.")
-        self.core = make_core(num_envs, **settings)
+        self.autoreset_mode = _read_mode(autoreset_mode)
+        if max_episode_steps is not None:
+            require_count("max_episode_steps", max_episode_steps)
+        self._limit = math.inf if max_episode_steps is None else max_episode_steps
+        Batch.__init__(self, num_envs, render_mode, settings)
         self.num_envs = num_envs
+        self._steps = np.zeros(num_envs, dtype=np.int64)
+        self._over = np.zeros(num_envs, dtype=bool)
         self.render_mode = render_mode
-        self.metadata = {**type(self).metadata, "autoreset_mode": self._mode}
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = self.core.observation_space
         self.single_action_space = self.core.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._randoms = [np.random.default_rng() for _ in range(num_envs)]
 
     @override
     def reset(
@@ -78,40 +80,48 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
         """
         seeds = read_seeds(seed, self.num_envs)
         options = dict(options or {})
-        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
-        rows = [int(row) for row in np.flatnonzero(mask)]
-        for row in rows:
-            if seeds[row] is not None:
-                self._randoms[row] = np.random.default_rng(seeds[row])
-        self._start(rows, [seeds[row] for row in rows], options)
+        rows = read_mask(options.pop("reset_mask", None), self.num_envs)
+        self._begin(rows, [seeds[row] for row in rows], [options_of_row(options, row, self.num_envs) for row in rows])
         return self.core.observe(), self._infos(rows)
-
-    def _start(self, rows: list[int], seeds: Sequence[int | None], options: dict[str, Any]) -> None:
-        settings = [
-            choose_instance(self.core.pool, self._randoms[row], seed, options_of_row(options, row, self.num_envs))
-            for row, seed in zip(rows, seeds, strict=True)
-        ]
-        self.core.reset(rows, settings)
 
     @override
     def step(
         self, actions: Float32Array
     ) -> tuple[Float32Array, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Apply one decision to every row; finished rows are reset as the autoreset mode says."""
-        waiting = [int(row) for row in np.flatnonzero(self.core.finished)]
-        rewards, ended = self.core.step(actions)
-        truncated = np.zeros(self.num_envs, dtype=bool)
-        if self._mode == AutoresetMode.NEXT_STEP:
-            if waiting:
-                self._start(waiting, [None] * len(waiting), {})
+        """Apply one decision to every row; finished rows are reset as the autoreset mode says.
+
+        Raises:
+            InputError: there is not one coordinate per row and knob.
+            ResetNeeded: a row was never reset, or is finished and the autoreset mode is DISABLED.
+        """
+        self._require_begun()
+        waiting = np.flatnonzero(self._over).tolist()
+        if self.autoreset_mode == AutoresetMode.DISABLED and waiting:
+            raise gym.error.ResetNeeded(f"The episodes of rows {waiting} are over; reset them by a reset_mask.")
+        going = ~self._over
+        rewards, ended = self.core.step(actions, np.flatnonzero(going).tolist())
+        self._steps += going
+        truncated = going & (self._steps >= self._limit)
+        self._over = ended | truncated
+        if self.autoreset_mode != AutoresetMode.SAME_STEP:
+            self._restart(waiting)
             return self.core.observe(), rewards, ended, truncated, self._infos(list(range(self.num_envs)))
-        rows = [int(row) for row in np.flatnonzero(ended)]
+        rows = np.flatnonzero(self._over).tolist()
         final = {}
         if rows:
             final = self._final(rows)
-            self._start(rows, [None] * len(rows), {})
+            self._restart(rows)
         infos = self._infos(list(range(self.num_envs))) | final
         return self.core.observe(), rewards, ended, truncated, infos
+
+    @override
+    def _begin(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]) -> None:
+        super()._begin(rows, seeds, options)
+        self._steps[rows], self._over[rows] = 0, False
+
+    def _restart(self, rows: list[int]) -> None:
+        if rows:
+            self._begin(rows, [None] * len(rows), [{}] * len(rows))
 
     def _final(self, rows: list[int]) -> dict[str, Any]:
         """Return the ended rows' last observation and info, before a same-step reset replaces them."""
@@ -137,8 +147,34 @@ class DPilotVectorEnv(VectorEnv[Float32Array, Float32Array, Any]):
     @override
     def render(self) -> Any:
         """Render each row as a line of text (`ansi`) or a picture (`rgb_array`)."""
-        if self.render_mode == "ansi":
-            return tuple(render_text(self.core, row) for row in range(self.num_envs))
-        if self.render_mode == "rgb_array":
-            return tuple(render_frame(self.core, row) for row in range(self.num_envs))
-        return None
+        found = self.call("render")
+        return None if self.render_mode is None else found
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every row, or read an attribute, as `SyncVectorEnv` does; returns the results in order."""
+        found = self.get_attr(name)
+        return tuple(one(*args, **kwargs) if callable(one) else one for one in found)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute of every row."""
+        return tuple(getattr(row, name) for row in self.rows)
+
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
+        """Set an attribute of every row: to the values of a list or tuple, one per row, or all to the same value.
+
+        Raises:
+            InputError: there is not one value per row.
+        """
+        if not isinstance(values, list | tuple):
+            values = [values] * self.num_envs
+        require(len(values) == self.num_envs, f"There are {len(values)} values for {self.num_envs} environments.")
+        for row, value in zip(self.rows, values, strict=True):
+            setattr(row, name, value)
+
+
+def _read_mode(value: AutoresetMode | str) -> AutoresetMode:
+    """Read an autoreset mode: a member, its value (`SameStep`) or its name (`SAME_STEP`)."""
+    for mode in AutoresetMode:
+        if value in (mode, mode.value, mode.name):
+            return mode
+    raise InputError(f"autoreset_mode is {value!r}, but it must be NextStep, SameStep or Disabled.")

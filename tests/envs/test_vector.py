@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from envs import DPilotVectorEnv
 from fl_core.base.errors import InputError
@@ -162,9 +163,43 @@ def test_observations_are_fresh_arrays() -> None:
     [
         ({"num_envs": 0}, "num_envs is 0"),
         ({"autoreset_mode": "never"}, "autoreset_mode is 'never'"),
-        ({"autoreset_mode": AutoresetMode.DISABLED}, "it must be NextStep or SameStep"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0"),
     ],
 )
 def test_bad_arguments_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         DPilotVectorEnv(**settings, **SETTINGS)
+
+
+def test_without_autoreset_the_caller_resets_by_a_mask() -> None:
+    """As `SyncVectorEnv` does, but a step too many raises `ResetNeeded`."""
+    mine, theirs = pair(AutoresetMode.DISABLED, 2)
+    mask = {"reset_mask": np.array([False, True])}
+    for env in (mine, theirs):
+        env.reset(seed=3)
+        env.step(np.zeros((2, 1), dtype=np.float32))
+        env.reset(seed=[None, 9], options=dict(mask))
+    for _ in range(2):
+        assert_same_step(*(env.step(np.zeros((2, 1), dtype=np.float32)) for env in (mine, theirs)))
+    with pytest.raises(gym.error.ResetNeeded, match=r"rows \[0\] are over"):
+        mine.step(np.zeros((2, 1), dtype=np.float32))
+    for env in (mine, theirs):
+        env.reset(seed=[4, None], options={"reset_mask": np.array([True, False])})
+    assert_same_step(*(env.step(np.zeros((2, 1), dtype=np.float32)) for env in (mine, theirs)))
+    with pytest.raises(InputError, match="reset_mask"):
+        mine.reset(options={"reset_mask": np.array([True, False, True])})
+
+
+@pytest.mark.parametrize("mode", [NEXT, SAME])
+def test_a_limit_of_steps_truncates_as_that_of_gymnasium(mode: AutoresetMode) -> None:
+    mine = gym.make_vec("DPilot/Clip-v0", 2, max_episode_steps=2, autoreset_mode=mode, **SETTINGS)
+    theirs = SyncVectorEnv([lambda: TimeLimit(make_env(**SETTINGS), 2) for _ in range(2)], autoreset_mode=mode)
+    for env in (mine, theirs):
+        env.reset(seed=1)
+    truncated = []
+    for actions in random_actions(6, 7, 2, 1):
+        results = [env.step(actions) for env in (mine, theirs)]
+        assert_same_step(*results)
+        truncated.append(results[0][3].any())
+    assert any(truncated)
+    assert not all(truncated)
