@@ -33,6 +33,7 @@ from fl_core.privacy.curves import (
     rdp_slack,
 )
 from fl_core.privacy.history import Segment
+from fl_core.privacy.loss_distribution import sampled_gaussian
 
 _PLD_POINTS = 2**20  # most grid points of one composed PLD, about a second of work
 _PRV_POINTS = 2**24  # most grid points over all segments of a PRV history, some ten seconds of work
@@ -126,8 +127,6 @@ def _composed_epsilon(segments: tuple[Segment, ...], delta: float) -> float:
     """
     if all(q == 1 for _, q, _ in segments):  # merged: one segment
         return gdp_epsilon(1 / segments[0][0], delta)
-    from dp_accounting.pld import privacy_loss_distribution  # here, because it takes seconds to import
-
     bound = max(0.0, float(np.min(_total_rdp(segments) + rdp_slack(delta))))
     usable = delta - _FFT_ERROR * (len(segments) + sum(steps for _, _, steps in segments))
     if usable <= 0 or bound == 0 or math.isinf(bound) or (interval := _pld_grid(segments)) > 1:
@@ -135,9 +134,7 @@ def _composed_epsilon(segments: tuple[Segment, ...], delta: float) -> float:
     truncation = min(1e-15, 1e-6 * delta) / (2 * len(segments))
     parts = []
     for sigma, q, steps in segments:
-        part = privacy_loss_distribution.from_gaussian_mechanism(
-            sigma, sampling_prob=q, value_discretization_interval=interval
-        )
+        part = sampled_gaussian(sigma, q, interval)
         parts.append(part if steps == 1 else part.self_compose(steps, truncation))
     while len(parts) > 1:  # neighbours first: short arrays meet short arrays
         pairs = [a.compose(b, truncation) for a, b in zip(parts[::2], parts[1::2], strict=False)]

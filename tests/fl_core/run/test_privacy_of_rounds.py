@@ -33,6 +33,7 @@ from tests.fl_core.plain import (
     same_state,
     snapshot,
 )
+from tests.fl_core.privacy.independent import require_within_budget
 
 torch.set_num_threads(1)
 DELTA = 1e-5
@@ -286,6 +287,7 @@ def test_a_whole_run_stays_within_its_target_by_pld(sampling_rate, telemetry):
     assert spent <= 7.5
     assert spent > (7.49 if sampling_rate == 1 else 5.5)  # and does not waste it
     assert spent <= report.figures["epsilon_spent"][0] + 1e-9 <= 7.5 + 1e-9
+    require_within_budget(ledger)
     assert sum(steps for _, _, steps in ledger.segments()) == 30
 
 
@@ -413,6 +415,7 @@ def test_no_sequence_of_budget_shares_overspends(stubbed, shares, epsilon):
             assert gdp_epsilon(math.sqrt(precision)) <= epsilon * (1 + 1e-9)
     else:
         assert accounting.epsilon(ledger.segments(), DELTA) <= epsilon
+    require_within_budget(ledger)
 
 
 # ---------------------------------------------------------------- what is called public
