@@ -22,14 +22,14 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return safetensors.torch.save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors to a safetensors file, whole or not at all; returns the file's SHA-256.
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], mode: int = 0o666) -> str:
+    """Write tensors to a safetensors file as `write_bytes` does; returns the file's SHA-256.
 
     Raises:
         InputError: the file cannot be written.
     """
     content = tensor_bytes(tensors)
-    write_bytes(path, content)
+    write_bytes(path, content, mode)
     return hashlib.sha256(content).hexdigest()
 
 

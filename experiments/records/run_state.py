@@ -78,7 +78,9 @@ def require_same_run(folder: Path, state: RunState, core: EnvCore, policy: Polic
 
 
 def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: Policy, memory: Any) -> None:
-    """Write the state of a run and drop the one before.
+    """Write the state of a run, whose files only their owner can read, and drop the one before.
+
+    It holds what never leaves the clients: their personal models and their metrics.
 
     Args:
         folder: of the run.
@@ -95,7 +97,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: P
     remembered = memory or ()
     tensors |= {f"{_CONTROLLER}{place}": torch.from_numpy(part.copy()) for place, part in enumerate(remembered)}
     name = f"state-{len(core.history[0]):05d}.safetensors"
-    checksum = write_tensors(folder / name, tensors)
+    checksum = write_tensors(folder / name, tensors, mode=0o600)
     record = {
         "about": spelled_out(about),
         "made_in": run_record(core, policy),
@@ -105,7 +107,7 @@ def save_run_state(folder: Path, about: dict[str, Any], core: EnvCore, policy: P
         "tensors_sha256": checksum,
     }
     # The record names the tensors of its round, so a crash before this line leaves the state before, whole.
-    write_json(folder / RECORD, sealed(record, FORMAT))
+    write_json(folder / RECORD, sealed(record, FORMAT), mode=0o600)
     _drop_tensors(folder, name)
 
 

@@ -123,14 +123,14 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Write UTF-8 text as `write_bytes` does."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), mode)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
     """Write a value as indented JSON with a final newline; NaN and infinity are refused (see `spelled_out`)."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", mode)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from experiments.cli import main
 from experiments.records.noise_key import key_path, load_key, save_key
 from fl_core.base.errors import InputError
 
-COMMAND = ["run", "--clients", "8", "--rounds", "6", "--local-steps", "1", "--executor", "vectorized"]
-COMMAND += ["--evaluation-samples", "20", "--noise", "secret"]
+PLAIN = ["run", "--clients", "8", "--rounds", "6", "--local-steps", "1", "--executor", "vectorized"]
+PLAIN += ["--evaluation-samples", "20"]
+COMMAND = [*PLAIN, "--noise", "secret"]
 KEY = bytes(range(7, 39))
 
 
@@ -34,7 +36,7 @@ def known_key(monkeypatch: pytest.MonkeyPatch) -> bytes:
     return KEY
 
 
-def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch, after: int = 3) -> Path:
+def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch, after: int = 3, command: Sequence[str] = COMMAND) -> Path:
     """Ctrl-C in the midst of a round; the state was written after each one before."""
     plain, calls = EnvCore.step, 0
 
@@ -48,7 +50,7 @@ def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch, after: int = 3) -> 
     with monkeypatch.context() as patched:
         patched.setattr(EnvCore, "step", step)
         patched.setattr(run_module, "SAVE_SECONDS", -1.0)
-        assert main([*COMMAND, "--runs", str(root)]) == 130
+        assert main([*command, "--runs", str(root)]) == 130
     (folder,) = root.iterdir()
     return folder
 
@@ -75,6 +77,20 @@ def test_nothing_that_a_run_leaves_or_prints_holds_its_key(
     assert list(states.iterdir()) == []
     printed = capsys.readouterr()
     assert known_key.hex() not in printed.out + printed.err
+
+
+@pytest.mark.parametrize("options", [["--noise", "secret"], ["--show", "covered"]])
+def test_the_state_of_an_interrupted_run_is_its_owners_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """It holds the clients' personal models and exact metrics; the other files are what may be published."""
+    folder = interrupted(tmp_path / "runs", monkeypatch, command=[*PLAIN, *options])
+    modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()}
+    state = {"state.json", "state-00003.safetensors"}
+    assert state < set(modes)
+    assert {mode for name, mode in modes.items() if name in state} == {0o600}
+    assert main(["run", "--resume", str(folder)]) == 0
+    assert not state & {one.name for one in folder.iterdir()}
 
 
 def test_an_interrupted_secret_run_goes_on_bit_for_bit(
