@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
@@ -21,13 +22,14 @@ class Picture:
     Layout, titles and the axes of rounds are most of the work and stay, so a frame adds vertical axes and lines alone.
     """
 
-    def __init__(self, rounds: int, titles: Sequence[str]):
-        """Lay out a panel for each of four titles, and draw what stays."""
+    def __init__(self, rounds: int, titles: Sequence[str], foot: str):
+        """Lay out a panel for each of four titles, a line of text at the foot, and draw what stays."""
         figure = Figure(figsize=(8, 5), dpi=80, layout="constrained")
         self._canvas = FigureCanvasAgg(figure)
         self._axes = dict(zip(titles, figure.subplots(2, 2).flat, strict=True))
         for title, axes in self._axes.items():
             axes.set(title=title, xlabel="round", xlim=(0, rounds), ylim=_WIDE_LABELS)
+        figure.supxlabel(textwrap.fill(foot, 120), x=0.01, ha="left", fontsize="x-small")
         self._canvas.draw()
         figure.set_layout_engine("none")
         self._lines = {title: axes.plot([], [], marker=".", animated=True)[0] for title, axes in self._axes.items()}
@@ -56,6 +58,6 @@ class Picture:
 
 
 @lru_cache(maxsize=4)
-def picture(rounds: int, titles: tuple[str, ...]) -> Picture:
+def picture(rounds: int, titles: tuple[str, ...], foot: str) -> Picture:
     """Make the picture of episodes of so many rounds, or take the one that exists."""
-    return Picture(rounds, titles)
+    return Picture(rounds, titles, foot)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.core import EnvCore
+from fl_core.run.basis import basis_of
 
 _PANELS = (
     ("clip_norm", "clip norm C"),
@@ -16,11 +17,13 @@ _PANELS = (
 
 
 def render_text(core: EnvCore, row: int) -> str:
-    """Write the last round in one line."""
-    info = core.info(row)
-    parts = [f"round {info['round']}/{core.federation.config.rounds}"]
+    """Write the last round in one line, and what its ε rests on."""
+    info, config = core.info(row), core.federation.config
+    parts = [f"round {info['round']}/{config.rounds}"]
     names = ("clip_norm", "noise_multiplier", "epsilon_spent", "global_accuracy", "personal_accuracy")
     parts += [f"{name} {info[name]:.4g}" for name in names if name in info]
+    if "epsilon_spent" in info:
+        parts.append(f"(epsilon for {basis_of(config)})")
     return "  ".join(parts)
 
 
@@ -30,4 +33,5 @@ def render_frame(core: EnvCore, row: int) -> NDArray[np.uint8]:
 
     rounds = list(enumerate(core.history[row], start=1))
     panels = {label: [(i, one[name]) for i, one in rounds if name in one] for name, label in _PANELS}
-    return picture(core.federation.config.rounds, tuple(panels)).draw(panels)
+    config = core.federation.config
+    return picture(config.rounds, tuple(panels), f"epsilon for {basis_of(config)}").draw(panels)

@@ -20,6 +20,7 @@ from experiments.reports.tables import Table
 from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
 from fl_core.privacy.ledger import Ledger, Release
+from fl_core.run.basis import basis_text
 
 ORACLE = Path(__file__).parents[2] / "tests" / "oracles" / "accounting.json"
 PUBLISHED = {"rdp": "rdp_opacus", "pld": "pld", "gdp": "exact_gdp", "prv": "prv_opacus"}
@@ -74,7 +75,8 @@ def cases_table() -> Table:
             cells.append("-" if None in values else "/".join(f"{value:.5g}" for value in values))
         rows.append((name, f"{case['delta']:g}", *cells))
     title = "Accountants on the oracle cases: ε, ours / oracle's"
-    return Table(("case", "delta", *PUBLISHED), tuple(rows), title=title)
+    caption = f"ε for {basis_text('add-remove', 'central')}, but for Poisson sampling where a case has it"
+    return Table(("case", "delta", *PUBLISHED), tuple(rows), title=title, caption=caption)
 
 
 def prices_table() -> tuple[Table, float]:
@@ -88,7 +90,9 @@ def prices_table() -> tuple[Table, float]:
         noise = (f"{by_filter:.5g}", f"{by_pld:.5g}")
         rows.append((f"{rate:g}", str(rounds), f"{epsilon:g}", *noise, f"{price:.1%}{mark}"))
     headers = ("q", "T", "epsilon", "σ by the filter", "σ by PLD", "price")
-    return Table(headers, tuple(rows), title=f"Price of adaptivity, uniform schedule, delta {DELTA:g}"), worst
+    caption = "; or ".join(f"epsilon for {basis_text('add-remove', 'central', rate)}" for rate in RATES)
+    title = f"Price of adaptivity, uniform schedule, delta {DELTA:g}"
+    return Table(headers, tuple(rows), title=title, caption=caption), worst
 
 
 def main() -> None:

@@ -212,7 +212,6 @@ def finish(comparison: Comparison, folder: Path) -> dict[str, Any]:
     shown = console(100)
     shown.print(table(comparison))
     shown.print(verdict(comparison))
-    shown.print(f"Epsilon holds for: {comparison.basis}.")
     shown.print(f"Report: {files['report.html']}", soft_wrap=True)
     shown.print(f"TensorBoard: tensorboard --logdir {folder.parent}", soft_wrap=True)
     return _statistics(comparison, folder)
@@ -230,6 +229,7 @@ def _statistics(comparison: Comparison, folder: Path) -> dict[str, Any]:
 def _write_events(comparison: Comparison, result: ControllerResult, folder: Path) -> None:
     """Write a controller's mean trajectory over the seeds to TensorBoard, and its line of the HParams page."""
     with RoundWriter(folder) as writer:
+        writer.basis(comparison.basis)
         for name in sorted({name for episode in result.episodes for name in episode.trajectory}):
             by_round: dict[int, list[float]] = {}
             for episode in result.episodes:

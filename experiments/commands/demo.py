@@ -14,6 +14,7 @@ from envs.instances import INSTANCES
 from experiments.commands.compare import DEFAULT_CONTROLLERS, CompareCommand, command_line
 from experiments.commands.consent import require_consent
 from experiments.commands.train import TrainCommand, train_in
+from fl_core.run.basis import basis_of
 
 TASK = "digits"
 
@@ -50,7 +51,7 @@ class DemoCommand:
         say(
             f"[bold]The task[/bold]: {config.clients} clients hold 8x8 digits, {config.partition} of labels each; "
             f"{config.rounds} rounds of {config.method} at epsilon {config.epsilon:g}, delta {config.delta:g} "
-            "(client level). Which clip norm should each round use?"
+            f"({basis_of(config)}). Which clip norm should each round use?"
         )
         say(
             f"[bold]1/2[/bold] PPO learns a clip norm for every 4th round from {self.episodes} simulated runs of proxy "

@@ -15,7 +15,6 @@ from rich.table import Table as Grid
 from experiments.records.ledger_file import FILE, RunRecord, read_record
 from experiments.records.privacy import (
     NOT_COVERED,
-    UNIT,
     PrivacyReport,
     noise_text,
     placement_text,
@@ -31,6 +30,7 @@ from fl_core.base.errors import require, require_name
 from fl_core.base.files import spelled_out, write_bytes
 from fl_core.privacy.accounting import ACCOUNTANTS
 from fl_core.privacy.ledger import Ledger
+from fl_core.run.basis import UNIT
 from fl_core.run.config import delta_warning
 
 FIGURE = "ledger.png"
@@ -98,7 +98,7 @@ def report_lines(record: RunRecord, accountants: tuple[str, ...] = ()) -> Iterat
         )
     yield "unit", UNIT
     yield "delta", delta_warning(ledger.delta, facts.clients) or f"{ledger.delta:g}"
-    yield "sampling", sampling_text(facts)
+    yield "sampling", sampling_text(record)
     if facts.private:
         yield "noise", placement_text(facts)
         yield "noise drawn", noise_text(record)

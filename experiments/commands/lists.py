@@ -37,6 +37,7 @@ from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.recipe import Recipe
+from fl_core.run.basis import basis_of
 from fl_core.run.choices import CHOICES
 from fl_core.run.config import FederationConfig
 from policies.base import Controller
@@ -46,10 +47,11 @@ Rows = Iterable[tuple[str, ...]]
 
 
 def _tasks() -> Rows:
-    yield ("task", "what it is", "dataset", "epsilon", "clip range")
+    yield ("task", "what it is", "dataset", "epsilon", "epsilon holds for", "clip range")
     for task in TASKS.values():
         low, high = task.clip_range
-        yield (task.name, task.summary, task.federation.dataset, f"{task.federation.epsilon:g}", f"{low:g} to {high:g}")
+        epsilon, basis = f"{task.federation.epsilon:g}", basis_of(task.federation)
+        yield (task.name, task.summary, task.federation.dataset, epsilon, basis, f"{low:g} to {high:g}")
 
 
 Part = TypeVar("Part")

@@ -46,6 +46,7 @@ from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import drop_leftovers, read_json, write_json
 from fl_core.data.populations import POPULATIONS, share_samples
+from fl_core.run.basis import basis_of
 from fl_core.run.choices import one_of
 from fl_core.run.config import SEED, FederationConfig, RunSettings
 
@@ -240,6 +241,7 @@ def _finish(
     done = len(core.history[0])
     total, midway = core.federation.config.rounds, bool(core.federation.rounds.any())
     with RoundWriter(folder, done + 1 if resumed else None) as writer, rounds_bar(total, player.label) as progress:
+        writer.basis(basis_of(core.federation.config))
         record = _Record(core, player, folder, writer, about)
         progress(done)
         try:

@@ -11,6 +11,7 @@ from experiments.records.costs import composed_epsilon
 from experiments.records.privacy import privacy_report
 from experiments.records.shown import Shown
 from fl_core.base.files import spelled_out
+from fl_core.run.basis import basis_of
 from fl_core.run.choices import EVALUATIONS
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import find_metric
@@ -70,7 +71,10 @@ def _search_price(player: Player, config: FederationConfig) -> str:
     what = "training" if player.training_rounds else "search"
     cost = composed_epsilon(player.releases, config.delta)
     claimed = " by the paper's accounting" if config.guarantee == "as-published" else ""
-    return f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}"
+    return (
+        f"; on private clients the rounds of the {what} alone would have cost epsilon {cost:.4g}{claimed}, for "
+        f"{basis_of(config)}"
+    )
 
 
 def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all") -> None:

@@ -34,7 +34,8 @@ class Number:
         tests: accuracy in percent under every test.
         claimed, certified, updates_only, uploads_view, at_small_delta: ε, as in `PrivacyReport`.
         uncovered: what is given away without noise.
-        basis: what the certified ε rests on; "" in records from before it was written down.
+        basis, uploads_basis: what the certified ε and `uploads_view` rest on; "" in records from before it was written
+            down.
         uplink_bytes: per client and round.
         seconds, seconds_per_round: per run, and per round of it.
     """
@@ -58,6 +59,7 @@ class Number:
     seconds: float
     seconds_per_round: float
     basis: str = ""
+    uploads_basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,7 @@ def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping
         at_small_delta=_largest(one["at_small_delta"] for one in privacy),
         uncovered=tuple(dict.fromkeys(phrase for one in privacy for phrase in one["uncovered"])),
         basis=" / ".join(dict.fromkeys(one.get("basis", "") for one in privacy)),
+        uploads_basis=" / ".join(dict.fromkeys(one.get("uploads_basis", "") for one in privacy)),
         uplink_bytes=float(np.mean([record["uplink_bytes"] for record in records])),
         seconds=float(np.mean([record["seconds"] for record in records])),
         seconds_per_round=float(np.mean([record["seconds_per_round"] for record in records])),

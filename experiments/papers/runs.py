@@ -20,6 +20,7 @@ from experiments.papers.cells import Cell
 from experiments.records.privacy import privacy_report
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from fl_core.base.files import spelled_out
+from fl_core.run.basis import basis_of
 from fl_core.run.choices import EVALUATIONS
 from fl_core.run.config import RunSettings
 
@@ -38,6 +39,7 @@ def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
     shutil.rmtree(events, ignore_errors=True)
     core.reset([0], [RunSettings(seed=cell.seed)])
     with RoundWriter(events) as writer:
+        writer.basis(basis_of(core.federation.config))
         rounds = _play(core, cell, writer, progress)
         writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core.history[0]))
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}

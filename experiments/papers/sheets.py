@@ -114,19 +114,25 @@ def _privacy(result: BlockResult) -> Sheet:
                     uncovered[f"{row}, {guarantee}"] = "; ".join(phrases)
     remarks = ["sound: ε spent by the ledger; as-published: claimed / certified (by the noise on the updates alone)"]
     remarks += [f"certified for {basis}" for basis in dict.fromkeys(one.basis for one in result.numbers if one.basis)]
-    remarks += _span("at δ = 1e-5", [one.at_small_delta for one in result.numbers])
-    remarks += _span("if the server sees single uploads,", [one.uploads_view for one in result.numbers])
+    remarks += _span("at δ = 1e-5", [(one.at_small_delta, one.basis) for one in result.numbers])
+    seen = [(one.uploads_view, one.uploads_basis) for one in result.numbers]
+    remarks += _span("if the server sees single uploads,", seen)
     remarks += [f"{who} does not cover {what}" for who, what in uncovered.items()]
     title = f"{result.block.name}: ε at δ = {result.settings.get('delta', 'as set')}"
     return Sheet(title, ("method", "", *result.block.columns), tuple(rows), tuple(remarks))
 
 
-def _span(view: str, epsilons: Iterable[float | None]) -> list[str]:
-    """Write a remark about ε under another view, where there is one."""
-    known = [epsilon for epsilon in epsilons if epsilon is not None]
-    if not known:
-        return []
-    return [f"{view} the noise on the updates certifies ε from {min(known):.4g} to {max(known):.4g}"]
+def _span(view: str, epsilons: Sequence[tuple[float | None, str]]) -> list[str]:
+    """Write a remark about ε under another view for each basis that such an ε has; pairs (ε, basis)."""
+    by_basis: dict[str, list[float]] = {}
+    for epsilon, basis in epsilons:
+        if epsilon is not None:
+            by_basis.setdefault(basis, []).append(epsilon)
+    return [
+        f"{view} the noise on the updates certifies ε from {min(known):.4g} to {max(known):.4g}"
+        + (f", for {basis}" if basis else "")
+        for basis, known in by_basis.items()
+    ]
 
 
 def _epsilons(number: Number) -> str:

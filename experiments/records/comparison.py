@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from experiments.records.basis import basis_text
 from experiments.records.costs import PriorRounds
 from experiments.records.fields import check_types, items, record_fields, short, written
 from fl_core.base.errors import InputError, require, require_name
@@ -23,6 +22,7 @@ from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, 
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.privacy.adjacency import amplified_rate, default_adjacency
 from fl_core.privacy.ledger import SIGNAL_CLASSES
+from fl_core.run.basis import basis_text
 
 Pair = tuple[str, int]
 """Name of an instance and a seed, on which two controllers are compared."""

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
-from experiments.records.basis import basis_text
 from experiments.records.ledger_file import RunFacts, RunRecord, record_of, sets_noise
 from experiments.records.shown import not_covered
 from fl_core.base.files import spelled_out
-from fl_core.privacy.ledger import NOTHING, Ledger
+from fl_core.privacy.ledger import NOTHING
 from fl_core.privacy.mechanism import PLACEMENTS
+from fl_core.run.basis import basis_text
 from fl_core.run.choices import NOISES
 
 SMALL_DELTA = 1e-5
@@ -150,18 +150,13 @@ def report_of(record: RunRecord) -> PrivacyReport:
         exact=exact,
         validity=validity(record),
         basis=basis_text(ledger.adjacency, facts.placement, ledger.sampling_rate),
-        uploads_basis="" if uploads is None else basis_text(_hidden(ledger), facts.placement, uploads=True),
+        uploads_basis="" if uploads is None else basis_text(ledger.adjacency, facts.placement, uploads=True),
     )
 
 
 def _ended_as_planned(record: RunRecord) -> bool:
     """Return True if the run did all its rounds or spent its budget."""
     return record.facts.rounds_done == record.facts.rounds or record.budget.remaining_share < NOTHING
-
-
-def _hidden(ledger: Ledger) -> str:
-    """Return the adjacency that holds against a server that sees who takes part."""
-    return "zero-out" if ledger.adjacency == "add-remove" else ledger.adjacency
 
 
 def _cohorts(record: RunRecord) -> list[float]:
@@ -176,8 +171,6 @@ def _cohorts(record: RunRecord) -> list[float]:
 
 
 # --- Texts that every report shares -------------------------------------------------------------------------------
-
-UNIT = "one client with all its data"
 
 
 def validity(record: RunRecord) -> str:
@@ -196,15 +189,20 @@ def validity(record: RunRecord) -> str:
     return f"{answer}: the target holds, and the odometer, but not what was spent"
 
 
-def sampling_text(facts: RunFacts) -> str:
+def sampling_text(record: RunRecord) -> str:
     """State how cohorts are drawn and whether amplification by sampling is counted, in words."""
+    facts = record.facts
     rate, clients = facts.sampling_rate, facts.clients
     if rate == 1 and facts.sampling == "poisson":
         return f"all {clients} clients in every round"
     if facts.sampling == "fixed":
         return f"{facts.cohort:g} of {clients} clients in every round, without replacement; no amplification is counted"
     text = f"Poisson, each of {clients} clients with probability {rate:g} in every round"
-    return f"{text}; no amplification is counted, since uploads are seen" if facts.placement == "local" else text
+    if record.ledger.sampling_rate < 1:
+        return f"{text}; its amplification is counted"
+    if facts.placement == "local":
+        return f"{text}; no amplification is counted, since uploads are seen"
+    return f"{text}; no amplification is counted for {record.ledger.adjacency}: as if each took part in every round"
 
 
 def placement_text(facts: RunFacts) -> str:

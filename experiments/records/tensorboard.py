@@ -51,6 +51,10 @@ TAGS = {
 """Metric of a round -> tag, whose part before the slash groups the charts on TensorBoard's page."""
 
 
+BASIS = "privacy/epsilon holds for"
+"""Tag of the text that says what ε rests on."""
+
+
 def tag_of(metric: str) -> str:
     """Name the tag of a metric, or of one layer's part of it; unknown ones go below "other/"."""
     name, dot, layer = metric.partition(PER_LAYER)
@@ -141,6 +145,10 @@ class RoundWriter:
         self._last_round = index
         for name, value in metrics.items():
             self._scalar(tag_of(name), value, index)
+
+    def basis(self, text: str) -> None:
+        """Write on the Text page what the charts' ε rests on."""
+        self._writer.add_text(BASIS, text)
 
     def hparams(self, parameters: Mapping[str, HParam], metrics: Mapping[str, float]) -> None:
         """Fill the HParams page for this run; call it once, when the run has ended.

@@ -214,6 +214,14 @@ def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = Fal
     return figure
 
 
+def footnote(figure: Figure, text: str) -> Figure:
+    """Write what a figure's ε rests on at its foot; nothing for ""."""
+    if text:
+        columns = int(16 * figure.get_figwidth())
+        figure.supxlabel(textwrap.fill(text, columns), x=0.01, ha="left", fontsize="x-small", color=GREY)
+    return figure
+
+
 def wrapped(label: str, width: int, lines: int = 3) -> str:
     """Wrap a label to a few lines, cut only beyond them; `$` is escaped, as it would start a formula."""
     return "\n".join(textwrap.wrap(label, width, max_lines=lines, placeholder="…")).replace("$", r"\$")

@@ -16,6 +16,7 @@ from experiments.reports.drawing import (
     STYLE,
     WIDTH,
     curves,
+    footnote,
     legend,
     log_axis,
     panels,
@@ -23,7 +24,7 @@ from experiments.reports.drawing import (
 )
 from experiments.reports.pages import CaptionedFigure
 from experiments.reports.score_figures import accuracy_figure, instance_figure, judged_models, measured, profile_figure
-from experiments.reports.words import MOST_LISTED, targets_text
+from experiments.reports.words import MOST_LISTED, basis_sentence, targets_text
 
 MOST_PANELS = 6
 """Most panels below each other in one figure."""
@@ -130,7 +131,7 @@ def overview_figure(comparison: Comparison) -> Figure:
         title = f"Accuracy of the {judged_models(comparison)} at {targets_text(comparison)}"
         curves(right, comparison, comparison.judged_by, title, "test accuracy (%)", 100, band=not _pooled(comparison))
         skip_start(right)
-        return legend(figure, left, comparison)
+        return footnote(legend(figure, left, comparison), basis_sentence(comparison))
 
 
 def budget_figure(comparison: Comparison) -> Figure:
@@ -145,13 +146,13 @@ def budget_figure(comparison: Comparison) -> Figure:
         if len(by_target) > MOST_LISTED:
             figure, axes = panels(1)
             _budget_shares(axes[0], comparison, title)
-            return legend(figure, axes[0], comparison)
+            return footnote(legend(figure, axes[0], comparison), basis_sentence(comparison))
         figure, axes = panels(len(by_target))
         for ax, target in zip(axes, sorted(by_target), strict=True):
             curves(ax, comparison, "epsilon_spent", title, label, 1.0, by_target[target])
             if math.isfinite(target):
                 _target_line(ax, target, f"target ε = {target:g}")
-        return legend(figure, axes[0], comparison)
+        return footnote(legend(figure, axes[0], comparison), basis_sentence(comparison))
 
 
 def _budget_shares(ax: Axes, comparison: Comparison, title: str) -> None:

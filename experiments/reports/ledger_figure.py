@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from experiments.records.ledger_file import RunRecord
-from experiments.reports.drawing import COLOURS, GREY, STYLE
+from experiments.reports.drawing import COLOURS, GREY, STYLE, footnote
 from fl_core.privacy.ledger import Ledger
+from fl_core.run.basis import basis_text
 
 
 def ledger_figure(record: RunRecord) -> Figure:
@@ -26,7 +27,9 @@ def ledger_figure(record: RunRecord) -> Figure:
         _noise(bottom, record.ledger)
         bottom.set_xlabel("communication round")
         bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-        return figure
+        ledger = record.ledger
+        basis = basis_text(ledger.adjacency, record.facts.placement, ledger.sampling_rate)
+        return footnote(figure, f"ε holds for {basis}.")
 
 
 def _epsilons(ax: Axes, record: RunRecord) -> None:

@@ -177,8 +177,8 @@ def _composition(comparison: Comparison) -> str:
     return (
         f"ε of one run is what each of those runs may spend; ε of all is what a client in all of them would lose at "
         f"δ = {delta_text(comparison.delta)}: the updates of every round, with the noise {noise}, composed by "
-        f"{composition_words(every)}. Several trainings of a controller count together. Not counted are the exact "
-        "accuracies by which parameters were chosen and agents rewarded; no ε holds for those."
+        f"{composition_words(every)}, for {comparison.basis}. Several trainings of a controller count together. Not "
+        "counted are the exact accuracies by which parameters were chosen and agents rewarded; no ε holds for those."
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from experiments.records.comparison import JUDGED_BY, Comparison, ControllerResult
-from experiments.reports.words import percent, points, rounds_text, targets_text
+from experiments.reports.words import basis_sentence, percent, points, rounds_text, targets_text
 from experiments.statistics.resampling import MINIMUM_PAIRS, Scores, paired_difference
 from experiments.statistics.summary import Row, default_baseline, summarise
 
@@ -52,7 +52,8 @@ def verdict_parts(comparison: Comparison, baseline_name: str | None = None) -> l
         parts = [*_winner(comparison, equal), *_learned(rows, baseline), *training_words(rows), *parts]
     else:
         parts.insert(0, "No controller kept to the ε target, so nothing can be compared.")
-    return [*parts, *_cost(rows), *_tuned_here(comparison), *_diverged(rows)]
+    told = [*parts, *_cost(rows), *_tuned_here(comparison), *_diverged(rows), basis_sentence(comparison)]
+    return [part for part in told if part]
 
 
 def _winner(comparison: Comparison, rows: list[Row]) -> list[str]:

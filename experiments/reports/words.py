@@ -73,6 +73,14 @@ def targets_text(comparison: Comparison) -> str:
     return f"ε = {', '.join(shown)}" if len(shown) <= 4 else f"ε = {shown[0]} to {shown[-1]} ({len(shown)} values)"
 
 
+def basis_sentence(comparison: Comparison) -> str:
+    """Write in one sentence what the ε of a comparison rests on; "" if none is finite."""
+    if not any(map(math.isfinite, comparison.targets.values())):
+        return ""
+    stands = "as the paper claims it, is" if comparison.guarantee == "as-published" else "holds"
+    return f"ε {stands} for {comparison.basis}."
+
+
 def delta_text(value: float) -> str:
     """Write a δ as 1e-5."""
     return f"{value:g}".replace("e-0", "e-")

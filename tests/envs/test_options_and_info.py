@@ -128,7 +128,7 @@ def test_a_picture_does_not_depend_on_what_was_drawn_before() -> None:
     few = {title: [(1, 0.5), (2, 3.0)] for title in titles}
     many = {title: [(1, 1e4), (2, -7.0), (9, 0.0)] for title in titles}
     none: dict[str, list[tuple[int, float]]] = {title: [] for title in titles}
-    used, fresh = Picture(9, titles), [Picture(9, titles) for _ in range(2)]
+    used, fresh = Picture(9, titles, "epsilon for nobody"), [Picture(9, titles, "epsilon for nobody") for _ in range(2)]
     first = used.draw(few)
     used.draw(many)
     np.testing.assert_array_equal(used.draw(none), fresh[0].draw(none))

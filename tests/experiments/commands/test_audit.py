@@ -7,6 +7,7 @@ import pytest
 from experiments.cli import main
 from experiments.commands.audit import PAPERS
 from fl_core.recipes.catalog import METHODS
+from tests.experiments.basis import require_basis
 
 SMALL = ["--clients", "20", "--rounds", "3", "--canaries", "40"]
 
@@ -20,6 +21,7 @@ def folder(tmp_path, monkeypatch):
 def test_audit_prints_claim_and_measurement_and_leaves_figure_and_figures(folder, capsys):
     assert main(["audit", *SMALL]) == 0
     printed = capsys.readouterr().out
+    require_basis(printed)
     for words in ("claimed ε", "certified ε", "measured μ", "one-run bound", "sensitivity", "noise", "No leak found"):
         assert words in printed
     (run,) = (folder / "runs").iterdir()
@@ -37,6 +39,7 @@ def test_a_page_names_claim_certificate_uncovered_releases_and_the_command(folde
     assert not list((folder / "pages").glob(".*"))  # nothing half-written is left
     text = (folder / "pages/verdict.md").read_text()
     assert "Not as claimed" in text
+    require_basis(text)
     assert re.search(r"\| certified ε +\| none ", text)
     assert "C·sqrt(size/M)" in text
     assert "dpilot audit --task digits" in text
