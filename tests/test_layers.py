@@ -33,6 +33,7 @@ NAMES_OF_ENVS = {"envs.faces", "envs.knobs", "envs.signals"}
 
 LATE = {
     ("experiments.cli", "envs.tasks"): "a mistyped command is refused without waiting for torch",
+    ("envs.render", "envs.picture"): "few episodes are rendered, and matplotlib takes its time",
 }
 """Imports inside functions, (module, imported module) -> why they are not at its top."""
 

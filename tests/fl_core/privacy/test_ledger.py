@@ -264,7 +264,7 @@ def test_refusal_is_one_sentence_and_changes_nothing() -> None:
         ((0.0, 1e-5, 0.1, 10), "epsilon is 0.0"),
         ((-1.0, 1e-5, 0.1, 10), "epsilon is -1.0"),
         ((math.nan, 1e-5, 0.1, 10), "epsilon is nan"),
-        (("8", 1e-5, 0.1, 10), "epsilon is 8"),
+        (("8", 1e-5, 0.1, 10), "epsilon is '8'"),
         ((8.0, 0.0, 0.1, 10), "delta is 0.0"),
         ((8.0, 1.0, 0.1, 10), "delta is 1.0"),
         ((8.0, 1e-5, 0.0, 10), "sampling_rate is 0.0"),
