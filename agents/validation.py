@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from envs import EnvCore, Setting
+from envs.acting import Policy
 from envs.instances import instance_seeds
-from envs.playing import Policy, RowProgress, rows_at_once, run_to_the_end
+from envs.playing import RowProgress, rows_at_once, run_to_the_end
 from fl_core.run.config import RunSettings
 
 

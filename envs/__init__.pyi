@@ -1,9 +1,10 @@
+from .acting import Policy, as_policy
 from .core import EnvCore, make_core
 from .generators import GENERATORS, Generator, GeneratorEntry, register_generator
 from .instances import INSTANCE_SETS, instance_seeds
 from .kinds import KINDS
 from .knobs import Knob
-from .playing import Policy, run_to_the_end
+from .playing import run_to_the_end
 from .processes import DPilotProcessVecEnv
 from .rewards import REWARDS, Reward
 from .sb3 import DPilotVecEnv
@@ -33,6 +34,7 @@ __all__ = [
     "Reward",
     "Setting",
     "Task",
+    "as_policy",
     "find_task",
     "instance_seeds",
     "make_core",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from envs.acting import Policy, as_policy
 from envs.core import EnvCore
 from fl_core.run.config import RunSettings
 
@@ -15,19 +16,6 @@ RowProgress = Callable[[int], None]
 """Callback with the number of rounds (of single runs) that have just been done."""
 
 _BATCH_BYTES = 1 << 31
-
-
-class Policy(Protocol):
-    """Protocol of every controller: the `predict` of stable-baselines3 models and policies."""
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
-    ) -> tuple[Any, Any]:
-        """Choose actions `[runs, knobs]` for observations `[runs, features]`; returns them and the next state."""
 
 
 def rows_at_once(core: EnvCore, wanted: int) -> int:
@@ -46,10 +34,11 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
 
     Args:
         core: the runs, just reset, or `midway`.
-        policy: the controller.
+        policy: the controller, or another object that `envs.as_policy` takes.
         state: the state that its last `predict` returned.
         midway: whether the runs and the state go on together from between two decisions.
     """
+    policy = as_policy(policy, len(core.knobs))
     start = np.full(core.runs, not midway)
     while not core.finished.all():
         actions, state = policy.predict(core.observe(), state, start, deterministic=True)

@@ -1,4 +1,5 @@
 from .cli import main
+from .contenders.handed_in import compare_policies
 from .records.comparison import Comparison, ControllerResult, Episode, Instance
 from .records.ledger_file import RunRecord, read_record
 from .records.privacy import PrivacyReport
@@ -13,6 +14,7 @@ __all__ = [
     "PrivacyReport",
     "Row",
     "RunRecord",
+    "compare_policies",
     "main",
     "read_record",
     "summarise",

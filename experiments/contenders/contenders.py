@@ -14,7 +14,7 @@ from agents.algorithms import ALGORITHMS
 from agents.exported import EXPORTED
 from agents.online import KNOBS, NAME, SEEN, TELEMETRY, OnlinePPO, OnlineSpec, parse_online
 from envs import EnvCore
-from envs.playing import Policy
+from envs.acting import Policy
 from experiments.contenders.bench import Bench, Needs
 from experiments.contenders.play import Player
 from experiments.contenders.progress import rounds_bar

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from envs import EnvCore, Setting
-from envs.playing import Policy, RowProgress, run_to_the_end
+from envs.acting import Policy
+from envs.playing import RowProgress, run_to_the_end
 from experiments.contenders.environments import Environments
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs import EnvCore, Setting
+from envs.acting import Policy
 from envs.instances import instance_seeds
-from envs.playing import Policy, RowProgress, run_to_the_end
+from envs.playing import RowProgress, run_to_the_end
 from experiments.contenders.environments import Environments
 from experiments.contenders.play import CODE
 from experiments.contenders.prior import prior_rounds

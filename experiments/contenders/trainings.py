@@ -13,7 +13,7 @@ from typing import Any
 from agents.bundle import load_controller
 from agents.learned import LearnedController
 from envs import EnvCore, Setting
-from envs.playing import Policy
+from envs.acting import Policy
 from experiments.contenders.environments import Environments
 from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.records.costs import PriorRounds

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from envs import EnvCore
-from envs.playing import Policy, RowProgress, decisions
+from envs.acting import Policy
+from envs.playing import RowProgress, decisions
 from experiments.contenders.contenders import parse_contender
 from experiments.papers.cell_records import write_record
 from experiments.papers.cells import Cell

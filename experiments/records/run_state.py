@@ -12,7 +12,7 @@ import torch
 from agents.provenance import environment_record
 from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore
-from envs.playing import Policy
+from envs.acting import Policy
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, require_same, sealed

@@ -13,7 +13,7 @@ import envs.setting as setting_module
 import experiments.contenders.contenders as contenders_module
 import fl_core.run.config as config_module
 from envs import EnvCore
-from envs.playing import Policy
+from envs.acting import Policy
 from experiments.cli import main
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
