@@ -5,22 +5,29 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tyro
 
+from envs.playing import RowProgress
 from envs.tasks import find_task
+from experiments.commands.interruptions import counted, require_alone, resumable
+from experiments.records.finished import JOBS, FinishedJobs, Job
 from experiments.records.folder import make_run_folder, write_yaml
 from experiments.records.ledger_file import RunRecord, facts_of_federation
+from experiments.records.order import FILE as ORDER
+from experiments.records.order import read_order, require_same_order, write_order
 from experiments.records.privacy import PrivacyReport, report_of
 from experiments.reports.audit import as_json, facts, notes, page
 from experiments.reports.audit_figure import score_figure
 from experiments.reports.drawing import figure_png
 from experiments.reports.words import delta_text
 from fl_core.audit.audit import Audit, audit
+from fl_core.base.code_version import code_version
 from fl_core.base.errors import require
-from fl_core.base.files import write_bytes, write_json, write_text
+from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.parts import origins_of
@@ -114,15 +121,38 @@ class AuditCommand:
     papers: Path | None = None
     """Folder for the pages of the five papers' methods as published, each in its paper's setting; other options of
     the federation are then left aside."""
+    resume: Path | None = None
+    """Folder of interrupted pages of the papers to continue; every other option is taken from it."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
     """Settings of the federation."""
 
     def execute(self) -> dict[str, Any]:
         """Run the audit, write its records, print its result and return it; of several, by their methods."""
+        if self.resume is not None:
+            require_alone(self)
+            options, made_of = read_order(self.resume, "audit")
+            require_same_order(self.resume, "pages", made_of, _made_of())
+            again = AuditCommand(canaries=options["canaries"], seed=options["seed"], runs=Path(options["runs"]))
+            return again._audit_papers(self.resume)
         if self.papers is None:
             return self._execute_one()
         require(self.page is None, "page and papers are both given, but the pages of papers have names of their own.")
-        return {one.federation.method: one._execute_one() for one in self._of_papers(self.papers)}
+        options = {"canaries": self.canaries, "seed": self.seed, "runs": str(self.runs)}
+        write_order(self.papers, "audit", options, _made_of())
+        return self._audit_papers(self.papers)
+
+    def _audit_papers(self, folder: Path) -> dict[str, Any]:
+        """Audit the papers' methods whose pages are not finished; returns the results of all, by method."""
+        finished, results = FinishedJobs(folder / JOBS), dict[str, Any]()
+        with resumable("audit", folder, lambda: counted(finished.count, "finished page")):
+            for one in self._of_papers(folder):
+                asked = {"settings": asdict(one.federation), "clip_norm": one.clip_norm, "canaries": one.canaries}
+                job = Job(one.federation.method, {**_made_of(), **asked, "seed": one.seed})
+                work = partial(_audited, one)
+                results[job.stem] = finished.once(job, lambda _: None, work)["audit"]
+            finished.drop()
+            (folder / ORDER).unlink()
+        return results
 
     def _of_papers(self, folder: Path) -> Iterable[AuditCommand]:
         for method, (_, settings) in PAPERS.items():
@@ -187,6 +217,16 @@ class AuditCommand:
             if value != getattr(usual, one.name):
                 words += [f"--{one.name.replace('_', '-')}", str(value)]
         return shlex.join([*words, "--page", str(self.page)])
+
+
+def _made_of() -> dict[str, str]:
+    """Describe what the pages of papers depend on beside their options."""
+    return {"code": code_version()}
+
+
+def _audited(command: AuditCommand, _: RowProgress) -> dict[str, Any]:
+    """Run one audit, as a job."""
+    return {"audit": spelled_out(command._execute_one())}
 
 
 def privacy_of(task: str, federation: Federation) -> PrivacyReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import tyro
 
 from envs.instances import INSTANCES
 from experiments.commands.consent import require_consent
+from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import Cell, make_cells
@@ -19,8 +20,10 @@ from experiments.papers.jobs import distinct, run_cells
 from experiments.papers.results import BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
+from experiments.records.order import read_order, write_order
 from fl_core.base.bounds import count
-from fl_core.base.errors import require, require_count, require_name, unknown_name
+from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
+from fl_core.base.files import drop_leftovers
 from fl_core.base.values import field_kinds, read_assignment, read_value
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
@@ -31,7 +34,7 @@ JOBS = count(1, 256, "more than the machine has processors are slower")
 
 @dataclass(frozen=True)
 class PaperCommand:
-    """A table of a paper beside our numbers. Finished cells are kept: the same command again goes on after them."""
+    """A table of a paper beside our numbers. Finished cells are kept: the same command again, or --resume, goes on."""
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """The table (`dpilot list papers`); without it, all are listed."""
@@ -67,9 +70,14 @@ class PaperCommand:
     keep_code: tuple[str, ...] = ()
     """Other versions of the code whose finished cells are kept as well, where you know that nothing that has changed
     since can change a result; the results name them."""
+    resume: Path | None = None
+    """Folder of an interrupted table to continue; every other option is taken from it."""
 
     def execute(self) -> Any:
         """Run what is missing, write the results, print them and return them; without a name, the list of tables."""
+        if self.resume is not None:
+            require_alone(self)
+            return _ordered(self.resume).execute()
         if not self.name:
             return ListCommand("papers").execute()
         table, change = find_table(self.name), self._change()
@@ -86,8 +94,11 @@ class PaperCommand:
         shown = {cell.block for cell in chosen}
         # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
         whole = [cell for cell in everything if cell.block in shown or not cell.substitute_for]
-        run_cells(chosen, folder, self.jobs, lambda: _write(table, whole, folder))
-        results = _write(table, whole, folder)
+        drop_leftovers(folder)
+        write_order(folder, "paper", {name: getattr(self, name) for name in _OPTIONS}, {})
+        with resumable("paper", folder, lambda: counted(_finished(chosen, folder), "finished cell")):
+            run_cells(chosen, folder, self.jobs, lambda: _write(table, whole, folder))
+            results = _write(table, whole, folder)
         print_sheets([result for result in results if result.block.name in shown])
         print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
         return {"folder": str(folder), **table_json(table, results)}
@@ -119,6 +130,30 @@ class PaperCommand:
         words = ["paper", self.name, self.dataset, self.model, f"{self.rounds}-rounds" if self.rounds else ""]
         words += [re.sub(r"[^\w.=-]+", "-", one).strip("-") for one in self.change]
         return "__".join(word for word in words if word)
+
+
+_OPTIONS = tuple(one.name for one in fields(PaperCommand) if one.name not in ("runs", "folder", "resume"))
+"""Options that the order of a table holds: all but its place."""
+
+
+def _ordered(folder: Path) -> PaperCommand:
+    """Make the command that a table's folder was last asked for.
+
+    Raises:
+        InputError: its order is missing, was changed, or describes no table.
+    """
+    options, _ = read_order(folder, "paper")
+    values: dict[str, Any] = {"folder": folder}
+    values |= {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    try:
+        return PaperCommand(**values)
+    except TypeError as error:
+        raise InputError(f"The order in '{folder}' describes no table; start anew.") from error
+
+
+def _finished(cells: Sequence[Cell], folder: Path) -> int:
+    """Count the different runs among cells that are finished."""
+    return sum(find_record(cell, folder) is not None for cell in distinct(cells))
 
 
 def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:

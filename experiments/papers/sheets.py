@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from fl_core.base.files import write_text
 from fl_core.run.choices import EVALUATIONS
 
 PRINTED = "printed"
+FEWEST_RANKED = 3
+"""Fewest methods that are ranked on a single seed: of two, chance alone may decide which is ahead."""
 DASH = "–"
 _SHOWN = ("dataset", "model", "clients", "partition", "sampling_rate", "rounds", "local_epochs", "local_steps")
 _TRAINING = ("batch_size", "optimizer", "learning_rate", "clip_norm", "epsilon", "delta", "evaluation")
@@ -64,12 +67,13 @@ def _accuracy(result: BlockResult) -> Sheet:
         remarks.append(f"from several versions of the code: {', '.join(result.code)}")
     if any(number.diverged for number in result.numbers):
         remarks.append("* some of the runs diverged")
-    return Sheet(_title(result), ("method", "", *block.columns), tuple(rows), tuple(remarks))
+    title = _title(result, MEASURES[block.measure].summary)
+    return Sheet(title, ("method", "", *block.columns), tuple(rows), tuple(remarks))
 
 
-def _title(result: BlockResult) -> str:
-    block = result.block
-    title = f"{block.name}: {MEASURES[block.measure].summary}"
+def _title(result: BlockResult, what: str) -> str:
+    """Compose the title of a sheet, which names the data wherever it is not the paper's."""
+    title = f"{result.block.name}: {what}"
     if result.substitute_for:
         title += f" (ON A SUBSTITUTE: {result.settings.get('dataset', 'others')} for {result.substitute_for})"
     return title
@@ -93,12 +97,25 @@ def _order(result: BlockResult) -> Sheet:
     else:
         names = tuple(block.rows)
         found = {guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees}
+    if {number.seeds for number in result.numbers} == {1}:
+        if _most_ranked(result) < FEWEST_RANKED:
+            return Sheet("", (), ())
+        remarks += ("one seed per number: where two are close, their order is chance",)
     rows = [(guarantee, *(_fixed(values[name]) for name in names)) for guarantee, values in found.items()]
     known = [row for row in rows if any(cell != DASH for cell in row[1:])]
     what = "methods" if len(block.rows) > 1 else "columns"
     return Sheet(
-        f"{block.name}: rank correlation of the {what} with the printed order", ("", *names), tuple(known), remarks
+        _title(result, f"rank correlation of the {what} with the printed order"), ("", *names), tuple(known), remarks
     )
+
+
+def _most_ranked(result: BlockResult) -> int:
+    """Return the most of our numbers, beside printed ones, that are put in an order."""
+    several = len(result.block.rows) > 1
+    ranked = Counter(
+        (one.guarantee, one.column if several else one.row) for one in result.numbers if one.printed is not None
+    )
+    return max(ranked.values(), default=0)
 
 
 def _privacy(result: BlockResult) -> Sheet:
@@ -118,7 +135,7 @@ def _privacy(result: BlockResult) -> Sheet:
     seen = [(one.uploads_view, one.uploads_basis) for one in result.numbers]
     remarks += _span("if the server sees single uploads,", seen)
     remarks += [f"{who} does not cover {what}" for who, what in uncovered.items()]
-    title = f"{result.block.name}: ε at δ = {result.settings.get('delta', 'as set')}"
+    title = _title(result, f"ε at δ = {result.settings.get('delta', 'as set')}")
     return Sheet(title, ("method", "", *result.block.columns), tuple(rows), tuple(remarks))
 
 
@@ -155,7 +172,7 @@ def _tests(result: BlockResult) -> Sheet:
             if numbers:
                 rows.append((row, guarantee, *(_mean(numbers, _test(mode)) for mode in EVALUATIONS)))
     return Sheet(
-        f"{result.block.name}: accuracy of the clients' models by what they are tested on, mean over the columns",
+        _title(result, "accuracy of the clients' models by what they are tested on, mean over the columns"),
         ("method", "", *EVALUATIONS.values()),
         tuple(rows),
     )
@@ -182,7 +199,7 @@ def _cost(result: BlockResult) -> Sheet:
                     )
                 )
     heading = ("method", "", "kB up per client and round", "s per round", "s per run")
-    return Sheet(f"{result.block.name}: cost, mean over the columns", heading, tuple(rows))
+    return Sheet(_title(result, "cost, mean over the columns"), heading, tuple(rows))
 
 
 def _mean(numbers: Sequence[Number], read: Callable[[Number], float], digits: int = 2) -> str:
@@ -208,7 +225,8 @@ def markdown(table: PaperTable, results: Sequence[BlockResult]) -> str:
     for result in results:
         own = sheets(result)
         if own:
-            parts.append(f"## {result.block.name}\n\n{settings_line(result)}\n")
+            substitute = f" (on {result.settings.get('dataset', 'others')})" if result.substitute_for else ""
+            parts.append(f"## {result.block.name}{substitute}\n\n{settings_line(result)}\n")
             parts += [sheet.as_markdown() for sheet in own]
     return "\n".join(part for part in parts if part)
 

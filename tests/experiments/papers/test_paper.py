@@ -110,12 +110,14 @@ def test_finished_cells_are_kept_and_an_interrupted_table_goes_on_to_the_same_re
     run = jobs.run_cell
     monkeypatch.setattr(jobs, "run_cell", interrupted)
     assert main([*SMALL, "--folder", "resumed"]) == 130
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith("'resumed' holds 2 finished cells; to go on: dpilot paper --resume resumed")
     before = records(folder / "resumed")
     times = {path: path.stat().st_mtime_ns for path in (folder / "resumed" / "cells").iterdir()}
     assert len(before) == 2
     monkeypatch.setattr(jobs, "run_cell", run)
     capsys.readouterr()
-    assert main([*SMALL, "--folder", "resumed"]) == 0
+    assert main(["paper", "--resume", "resumed"]) == 0
     assert "4 runs, 2 to do" in capsys.readouterr().out
     after = records(folder / "resumed")
     assert {name: after[name] for name in before} == before

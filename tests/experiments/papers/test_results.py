@@ -126,3 +126,19 @@ def test_the_time_left_is_estimated_by_the_cost_of_each_method(cells):
     assert estimate.seconds(dynamic) == 20
     estimate.learn(dynamic, 5.0)
     assert (estimate.seconds(fixed), estimate.seconds(dynamic)) == (20, 100)
+
+
+def test_every_sheet_names_the_data_that_took_the_place_of_the_papers(cells, tmp_path):
+    (block,) = gather(TABLE, cells, tmp_path)
+    assert len(sheets(block)) == 5
+    assert all("ON A SUBSTITUTE: digits for svhn" in sheet.title for sheet in sheets(block))
+    assert "## svhn (on digits)" in markdown(TABLE, [block])
+
+
+def test_two_methods_are_ranked_on_several_seeds_only(cells, tmp_path):
+    def ranked(some):
+        (block,) = gather(TABLE, some, tmp_path)
+        return any("rank correlation" in sheet.title for sheet in sheets(block))
+
+    assert ranked(cells)
+    assert not ranked([cell for cell in cells if cell.seed == cells[0].seed])
