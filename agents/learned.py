@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,6 +197,17 @@ class LearnedController:
         Raises:
             InputError: the observation is of another environment.
         """
+        actions, state = self.predict_unclipped(observation, state, episode_start, deterministic)
+        return np.clip(actions, -1.0, 1.0), state
+
+    def predict_unclipped(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: tuple[NDArray[Any], ...] | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], tuple[NDArray[Any], ...] | None]:
+        """Choose actions as `predict` does, before those outside [-1, 1] are clipped."""
         array = np.asarray(observation, dtype=np.float32)
         size = len(self.blueprint.features)
         if array.ndim not in (1, 2) or array.shape[-1] != size:
@@ -206,7 +218,8 @@ class LearnedController:
         if self.normalization is not None:
             array = self.normalization.scale(array)
         inner = None if state is None else tuple(np.swapaxes(part, 0, 1) for part in state)
-        actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
+        with _unbounded(self.policy):
+            actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
         return actions, None if inner is None else tuple(np.swapaxes(part, 0, 1) for part in inner)
 
     def check(self, env: Any) -> None:
@@ -301,6 +314,20 @@ class LearnedController:
         )
         model.policy.load_state_dict(self.policy.state_dict())
         return model
+
+
+@contextlib.contextmanager
+def _unbounded(policy: BasePolicy | ExportedPolicy) -> Iterator[None]:
+    """Keep a policy of stable-baselines3 from clipping its actions; a squashed output is scaled to its bounds."""
+    if not isinstance(policy, BasePolicy) or policy.squash_output:
+        yield
+        return
+    bounds = policy.action_space
+    policy.action_space = spaces.Box(-np.inf, np.inf, bounds.shape, np.float32)
+    try:
+        yield
+    finally:
+        policy.action_space = bounds
 
 
 def core_of(env: Any) -> EnvCore:

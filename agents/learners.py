@@ -62,6 +62,12 @@ def policy_tensors(model: BaseAlgorithm) -> Tensors:
     return {name: value.detach().cpu().clone() for name, value in model.policy.state_dict().items()}
 
 
+def is_finite(model: BaseAlgorithm) -> bool:
+    """Return True if all weights of the policy and the state of all optimizers are finite."""
+    parts = (value for name, value in learner_tensors(model).items() if not name.startswith(_REPLAY))
+    return all(bool(torch.isfinite(value).all()) for value in parts)
+
+
 def _variables(model: BaseAlgorithm) -> Tensors:
     """Variables that a learner optimises beside its policy, such as the weight of the entropy."""
     _, names = model._get_torch_save_params()

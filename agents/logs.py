@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
@@ -44,7 +45,9 @@ def open_logger(folder: Path, resumed_at: int | None) -> Logger:
 VALIDATION, BEST = "validation/accuracy", "validation/best accuracy so far"
 SHOWN = {
     "episode_reward": "episodes/reward, mean of the update",
+    "actions_outside": "episodes/share of actions outside their range",
     "validation_accuracy": VALIDATION,
+    "validation_diverged": "validation/diverged runs",
     "best_accuracy": BEST,
     "training_rounds": "cost/federated rounds of training",
     "validation_rounds": "cost/federated rounds of validation",
@@ -102,22 +105,36 @@ class EpisodeRecorder(BaseCallback):
         rounds: federated rounds that they took.
         begun: how many there were, those included that the recording ended amid.
         rewards: of the episodes that ended, per row.
+        coordinates, outside: of the actions that the policy chose, and those of them outside [-1, 1]: the learner may
+            clip actions before the environments see them.
     """
 
     def __init__(self, bar: Bar):
         super().__init__()
         self._bar = bar
         self._at: list[int] = []
-        self.rounds = self.begun = 0
+        self.rounds = self.begun = self.coordinates = self.outside = 0
         self.rewards: list[list[float]] = []
 
     def start(self, rows: int) -> None:
         """Begin a new recording with no episode begun in any row."""
-        self._at, self.rounds, self.begun = [0] * rows, 0, 0
+        self._at, self.rounds, self.begun, self.coordinates, self.outside = [0] * rows, 0, 0, 0, 0
         self.rewards = [[] for _ in range(rows)]
 
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of the episodes that ended."""
+        return float(np.mean([reward for own in self.rewards for reward in own]))
+
+    @property
+    def share_outside(self) -> float:
+        """Share of the actions' coordinates outside [-1, 1]."""
+        return self.outside / max(1, self.coordinates)
+
     def _on_step(self) -> bool:
-        before = self.rounds
+        before, actions = self.rounds, np.asarray(self.locals["actions"])
+        self.coordinates += actions.size
+        self.outside += int((np.abs(actions) > 1).sum())
         for row, (info, done) in enumerate(zip(self.locals["infos"], self.locals["dones"], strict=True)):
             self.begun += self._at[row] == 0
             self.rounds += info["round"] - self._at[row]

@@ -169,6 +169,17 @@ class OnlinePPO:
         Raises:
             InputError: the observation is of another environment.
         """
+        actions, state = self.predict_unclipped(observation, state, episode_start)
+        return np.clip(actions, -1.0, 1.0), state
+
+    def predict_unclipped(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: State | None = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = True,
+    ) -> tuple[NDArray[np.float32], State]:
+        """Learn and decide as `predict` does, before actions outside [-1, 1] are clipped."""
         array = np.asarray(observation, dtype=np.float64)
         if array.ndim not in (1, 2) or array.shape[-1] != self._features:
             raise InputError(
@@ -225,4 +236,4 @@ class OnlinePPO:
                     counts[_FILLED] = 0
             action, log_probability, value = self._learner.act(seen)
             buffer[counts[_FILLED]] = [*seen, action, log_probability, value, 0.0]
-            return float(np.clip(action, -1.0, 1.0))
+            return action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ class OnlineLearner:
     def size(self) -> int:
         """Number of weights."""
         return sum(weight.numel() for weight in self._weights())
+
+    @property
+    def is_finite(self) -> bool:
+        """True if all weights are finite."""
+        return all(bool(torch.isfinite(weight).all()) for weight in self._weights())
 
     def _new_model(self) -> PPO:
         own = self.settings
@@ -112,7 +118,9 @@ class OnlineLearner:
     # ---------------------------------------------------------------- acting and learning
 
     def act(self, seen: FloatArray) -> tuple[float, float, float]:
-        """Sample an action for (accuracy, loss); returns action, log probability and value."""
+        """Sample an action for (accuracy, loss); returns action, log probability and value, NaN if diverged."""
+        if not self.is_finite:
+            return math.nan, math.nan, math.nan
         with torch.no_grad():
             action, value, log_probability = self._model.policy(_tensor(seen))
         return float(action), float(log_probability), float(value)
@@ -138,7 +146,11 @@ class OnlineLearner:
         with torch.no_grad():
             last = self._model.policy.predict_values(_tensor(seen))
         rollout.compute_returns_and_advantage(last, np.zeros(1))
-        self._model.train()
+        try:
+            self._model.train()
+        except ValueError:  # torch refuses the distributions of weights that are no longer finite
+            if self.is_finite:
+                raise
 
 
 def _tensor(seen: FloatArray) -> Tensor:

@@ -25,7 +25,14 @@ from agents.config import TrainingConfig
 from agents.costs import Cost, ReferenceRuns, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
 from agents.learned import Blueprint, LearnedController, knob_records
-from agents.learners import learner_tensors, load_learner, played_episodes, policy_tensors, recall_episodes
+from agents.learners import (
+    is_finite,
+    learner_tensors,
+    load_learner,
+    played_episodes,
+    policy_tensors,
+    recall_episodes,
+)
 from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
 from agents.provenance import environment_record
 from agents.rollouts import Rollouts, decisions_per_episode, processes_of_rows
@@ -43,8 +50,9 @@ CONTROLLER = "controller"
 _INITIAL_WEIGHTS = 1 << 30
 
 Measurements = dict[str, Any]
-"""Measurements of an update: `update`, `decisions`, `episode_reward`, `validation_accuracy` (None where there was
-no validation), `best_accuracy`, and the federated rounds taken so far."""
+"""Measurements of an update: `update`, `decisions`, `episode_reward`, `actions_outside` (share of the chosen
+action coordinates outside [-1, 1]), `validation_accuracy` and `validation_diverged` (None where there was no
+validation), `best_accuracy`, and the federated rounds taken so far."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +138,8 @@ class Trainer:
                 self._measure(rollouts, bar)
                 self._finish_update(model, rollouts, bar, None, on_update)
             while self.progress.update < self.updates:
-                reward = self._update(model, rollouts, recorder, bar)
-                self._finish_update(model, rollouts, bar, reward, on_update)
+                self._update(model, rollouts, recorder, bar)
+                self._finish_update(model, rollouts, bar, recorder, on_update)
         except OSError as error:
             raise FileError(
                 f"The training in '{self.folder}' had to stop: {error.strerror or error}; it can be resumed."
@@ -184,8 +192,8 @@ class Trainer:
         self.progress.released.reference += runs * self.rounds
         bar.advance(runs * self.rounds)
 
-    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> float:
-        """Play an episode in every environment and learn from them; returns the mean reward of those that ended."""
+    def _update(self, model: BaseAlgorithm, rollouts: Rollouts, recorder: EpisodeRecorder, bar: Bar) -> None:
+        """Play an episode in every environment and learn from them."""
         config, state = self.config, self.progress
         instances = self.instances.of_update(state.update, state.scores)
         rollouts.assign(instances)
@@ -199,7 +207,7 @@ class Trainer:
         per_update = self.decisions * config.environments
         # Algorithms with a replay buffer count episodes between two entries of the log, the others updates.
         interval = config.environments if isinstance(model, OffPolicyAlgorithm) else 1
-        model.learn(per_update, callback=recorder, log_interval=interval, reset_num_timesteps=False)
+        self._learn(model, per_update, callback=recorder, log_interval=interval, reset_num_timesteps=False)
         state.update += 1
         state.decisions = model.num_timesteps
         state.gradient_updates = int(model._n_updates)
@@ -210,22 +218,44 @@ class Trainer:
         rewards = [float(np.mean(own)) for own in recorder.rewards]
         if not CURRICULA[config.curriculum].measured:
             state.scores |= mean_by_instance(instances, rewards)
-        return float(np.mean([reward for own in recorder.rewards for reward in own]))
+
+    def _learn(self, model: BaseAlgorithm, *arguments: Any, **named: Any) -> None:
+        """Let the learner play and learn; a policy that diverges ends the training, the best one so far is saved.
+
+        Raises:
+            InputError: weights are no longer finite, which the learner or an environment may have met already.
+        """
+        error: Exception | None = None
+        try:
+            model.learn(*arguments, **named)
+        except ValueError as met:  # torch and the environments refuse what such weights lead to
+            error = met
+        if is_finite(model):
+            if error is not None:
+                raise error
+            return
+        save_controller(self.folder / CONTROLLER, self._blueprint(self._facts()), self.best)
+        state = self.progress
+        raise InputError(
+            f"The training in '{self.folder}' diverged in update {state.update + 1}: weights are no longer finite; its "
+            f"last checkpoint is kept, and the best policy so far, of update {state.best_update} (validation accuracy "
+            f"{state.best_score:.3f}), is in '{self.folder / CONTROLLER}'."
+        ) from error
 
     def _finish_update(
         self,
         model: BaseAlgorithm,
         rollouts: Rollouts,
         bar: Bar,
-        reward: float | None,
+        recorder: EpisodeRecorder | None,
         on_update: Callable[[Measurements], None] | None,
     ) -> None:
         """Validate if it is due, log the measurements, and keep a checkpoint."""
         state, config = self.progress, self.config
         last = state.update == self.updates
-        score = None
+        score = diverged = None
         if is_validated(config, state.update, self.updates):
-            accuracies, rounds = self.validation.score(model.policy, bar.advance)
+            accuracies, rounds, diverged = self.validation.score(model.policy, bar.advance)
             score = float(np.mean(accuracies))
             state.cost.validation += rounds
             state.released.validation += len(self.validation.seeds) * self.rounds
@@ -236,8 +266,10 @@ class Trainer:
         entry: Measurements = {
             "update": state.update,
             "decisions": state.decisions,
-            "episode_reward": reward,
+            "episode_reward": None if recorder is None else recorder.mean_reward,
+            "actions_outside": None if recorder is None else recorder.share_outside,
             "validation_accuracy": score,
+            "validation_diverged": diverged,
             "best_accuracy": state.best_score,
             **{f"{name}_rounds": rounds for name, rounds in vars(state.cost).items()},
         }

@@ -24,7 +24,7 @@ class Validation:
         self._rows = rows_at_once(probe, len(self.seeds))
         self._core = EnvCore(whole, self._rows)
 
-    def score(self, policy: Policy, advance: RowProgress) -> tuple[list[float], int]:
+    def score(self, policy: Policy, advance: RowProgress) -> tuple[list[float], int, int]:
         """Play every instance once, without exploration.
 
         Args:
@@ -33,13 +33,14 @@ class Validation:
 
         Returns:
             Final accuracy in [0, 1] of each instance (of the server's model, or of the clients' where the server's is
-            incomplete) and the federated rounds they took.
+            incomplete), the federated rounds they took, and the runs that diverged.
         """
         accuracies: list[float] = []
-        rounds = 0
+        rounds = diverged = 0
         for first in range(0, len(self.seeds), self._rows):
             chunk = [RunSettings(seed=seed) for seed in self.seeds[first : first + self._rows]]
             run_to_the_end(self._core, policy, chunk, advance)
             rounds += int(self._core.rounds[: len(chunk)].sum())
             accuracies += [self._core.final_accuracy(row) for row in range(len(chunk))]
-        return accuracies, rounds
+            diverged += sum(self._core.diverged(row) for row in range(len(chunk)))
+        return accuracies, rounds, diverged

@@ -16,6 +16,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envs.actions import read_actions, require_finite, share_outside
 from envs.context import CONTEXT, context_features
 from envs.fleet import Fleet
 from envs.generators import parse_generator
@@ -51,6 +52,8 @@ class EnvCore:
         pool: instances of the spec's set, by seed.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
         history: per run, the figures of every round of the present episode.
+        finished: runs that are over `[runs]`.
+        failed: runs that ended because their policy returned no number `[runs]`.
         begun: runs that have been reset `[runs]`.
     """
 
@@ -88,6 +91,7 @@ class EnvCore:
         self._references = ReferenceAccuracies(self.task, self.generator, self._accuracy)
         self.finished = np.ones(runs, dtype=bool)
         self.begun = np.zeros(runs, dtype=bool)
+        self.failed = np.zeros(runs, dtype=bool)
         if self.generator.axes:
             self._check_generator(layers)
 
@@ -142,7 +146,7 @@ class EnvCore:
             self._reference[list(rows)] = self._references.find(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         for row in rows:
-            self.finished[row], self.begun[row] = False, True
+            self.finished[row], self.failed[row], self.begun[row] = False, False, True
             self.history[row] = []
             self._actions[row] = [knob.encode(knob.default) for knob in self.knobs]
             self._put(self._metrics, metrics, row)
@@ -167,42 +171,37 @@ class EnvCore:
         """Apply one decision to the unfinished runs among `rows` (None: all).
 
         Args:
-            actions: coordinates `[runs, knobs]`; NaN means a knob's default.
+            actions: coordinates `[runs, knobs]`; beyond [-1, 1] they saturate. Those of other runs are ignored.
             rows: runs to advance.
 
         Returns:
             Rewards `[runs]` and whether each run ended in this step `[runs]`.
 
         Raises:
-            InputError: there is not one coordinate per run and knob, or `rows` names no rows; nothing has changed then.
+            InputError: there is not one coordinate per run and knob, one is NaN or infinite, or `rows` names no rows;
+                nothing has changed then.
             ResetNeeded: none of the runs has been reset yet.
         """
-        coordinates = np.asarray(actions, dtype=np.float64)
-        shape = self._actions.shape
-        require(
-            coordinates.shape == shape,
-            f"actions have shape {coordinates.shape}, but it must be {shape}: runs and knobs.",
-        )
+        coordinates = read_actions(actions, self.runs, len(self.knobs))
         chosen = np.zeros(self.runs, dtype=bool)
         chosen[list(range(self.runs)) if rows is None else read_rows(rows, self.runs)] = True
         if not self.begun.any():
             raise gym.error.ResetNeeded("Cannot step before a reset: no run has begun.")
         active = chosen & ~self.finished
+        require_finite(coordinates, active, self.knobs)
+        coordinates[~active] = 0.0
         values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
         for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
             self._actions[active, i] = knob.encode(value)[active]
         absolute = self._clips.resolve(plan_values(self.knobs, values))
         plan = RoundPlan.from_values(self.runs, absolute, self.task.clip_norm)
         self._clips.applied(plan.clip_norm, active)
-        ended, diverged = self._advance(plan, active)
+        ended, diverged = self._advance(plan, active, share_outside(coordinates))
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
             metrics = self.fleet.evaluate()
             # A row's figures must not tell that another row's episode has ended.
-            for row in np.flatnonzero(active if self._needs_evaluation else ended):
-                self._put(self._metrics, metrics, int(row))
-                if self.history[row]:
-                    self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
+            self._store_evaluation(metrics, active if self._needs_evaluation else ended)
             for feature in self.features:
                 if feature.figure in EVALUATED:
                     self._figures[feature.figure][active] = metrics[feature.figure][active]
@@ -210,7 +209,28 @@ class EnvCore:
         self._observe(list(np.flatnonzero(active)))
         return self._rewards(previous, active, ended, diverged), ended
 
-    def _advance(self, plan: RoundPlan, active: BoolArray) -> tuple[BoolArray, BoolArray]:
+    def end_diverged(self, actions: NDArray[Any]) -> None:
+        """End the unfinished runs whose actions `[runs, knobs]` are not all finite, as diverged.
+
+        `step` would refuse them. Accuracy is that of the model as it stands.
+
+        Raises:
+            InputError: there is not one coordinate per run and knob.
+        """
+        ended = ~self.finished & ~np.isfinite(read_actions(actions, self.runs, len(self.knobs))).all(axis=1)
+        if ended.any():
+            self.failed |= ended
+            self.finished |= ended
+            self._store_evaluation(self.fleet.evaluate(), ended)
+
+    def _store_evaluation(self, metrics: Mapping[str, FloatArray], rows: BoolArray) -> None:
+        """Store accuracies and losses of some runs, in the last round of their history too."""
+        for row in np.flatnonzero(rows):
+            self._put(self._metrics, metrics, int(row))
+            if self.history[row]:
+                self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
+
+    def _advance(self, plan: RoundPlan, active: BoolArray, outside: FloatArray) -> tuple[BoolArray, BoolArray]:
         """Run the rounds of one decision; returns which runs ended, and which of them with a model no longer finite."""
         ended = np.zeros(self.runs, dtype=bool)
         diverged = np.zeros(self.runs, dtype=bool)
@@ -221,7 +241,7 @@ class EnvCore:
             if not going.any():
                 break
             report = self.fleet.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
-            self._record(report)
+            self._record(report, outside)
             self._clips.observe(report)
             counts += report.ran
             for name, value in report.figures.items():
@@ -235,10 +255,10 @@ class EnvCore:
                 self._figures[feature.figure] = np.where(counts > 0, mean, self._figures[feature.figure])
         return ended, diverged
 
-    def _record(self, report: RoundReport) -> None:
+    def _record(self, report: RoundReport, outside: FloatArray) -> None:
         for row in np.flatnonzero(report.ran):
             figures = {name: float(value[row]) for name, value in report.figures.items()}
-            self.history[row].append(figures)
+            self.history[row].append(figures | {"actions_outside": float(outside[row])})
 
     def _put(self, store: dict[str, FloatArray], values: Mapping[str, FloatArray], row: int) -> None:
         for name, value in values.items():
@@ -303,7 +323,11 @@ class EnvCore:
         arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
         arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
-        state["plain"] |= {"finished": self.finished.tolist(), "history": spelled_out(self.history)}
+        state["plain"] |= {
+            "finished": self.finished.tolist(),
+            "failed": self.failed.tolist(),
+            "history": spelled_out(self.history),
+        }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -323,7 +347,7 @@ class EnvCore:
         self._clips.load_state_dict(_with_prefix(arrays, "clips."))
         self._actions, self._reference = arrays["actions"], arrays["reference"]
         self._observation = arrays["observation"]
-        self.finished = np.array(state["plain"]["finished"], dtype=bool)
+        self.finished, self.failed = (np.array(state["plain"][name], dtype=bool) for name in ("finished", "failed"))
         self.begun = np.ones(self.runs, dtype=bool)
         self.history = [
             [{name: json_number(value) for name, value in one.items()} for one in rounds]
@@ -331,8 +355,22 @@ class EnvCore:
         ]
 
     def diverged(self, row: int) -> bool:
-        """Return True if a run's model is no longer finite, which ends the run."""
-        return bool(self.history[row]) and not math.isfinite(self.history[row][-1].get("server_norm", 0.0))
+        """Return True if a run's model is no longer finite, or its policy's actions were not, which ends the run."""
+        return bool(self.failed[row]) or not math.isfinite(self._last(row).get("server_norm", 0.0))
+
+    def divergence(self, row: int) -> str:
+        """Say in words why a run has diverged; "" if it has not."""
+        if self.failed[row]:
+            return f"in round {len(self.history[row]) + 1} its controller returned no finite number"
+        return "its model is no longer finite" if self.diverged(row) else ""
+
+    def _last(self, row: int) -> dict[str, float]:
+        return self.history[row][-1] if self.history[row] else {}
+
+    def final_figures(self, row: int) -> dict[str, float]:
+        """Return the figures of a run's last round; when it is over, accuracies and losses also where it did none."""
+        measured = self._metrics.items() if self.finished[row] else ()
+        return {name: float(value[row]) for name, value in measured} | self._last(row)
 
     def final_accuracy(self, row: int) -> float:
         """Return a finished run's accuracy: of the server's model or, where that is incomplete, of the clients'."""

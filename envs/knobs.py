@@ -24,7 +24,7 @@ PER_LAYER = "."
 class Knob(KnobRange):
     """A setting that a controller chooses for each round: a method's, in the range that a task gives it.
 
-    Its default stands in where a controller does not set it, or sets nonsense.
+    Its default stands in where a controller does not set it.
     """
 
     @property
@@ -39,9 +39,8 @@ class Knob(KnobRange):
         }
 
     def decode(self, coordinate: FloatArray) -> FloatArray:
-        """Decode action coordinates to values; beyond [-1, 1] they saturate, and NaN means the default."""
-        known = np.where(np.isnan(coordinate), self.encode(self.default), coordinate)
-        share = (np.clip(known, -1.0, 1.0) + 1) / 2
+        """Decode action coordinates to values; beyond [-1, 1] they saturate, and NaN stays NaN."""
+        share = (np.clip(coordinate, -1.0, 1.0) + 1) / 2
         if self.scale == "log":
             values = np.exp(math.log(self.low) + share * math.log(self.high / self.low))
         else:

@@ -32,6 +32,9 @@ def rows_at_once(core: EnvCore, wanted: int) -> int:
 def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = False) -> Iterator[Any]:
     """Let a policy act until all runs have ended; yields its state after each decision.
 
+    A run for which the policy returns no finite number ends as diverged. Of a policy that can, actions are taken before
+    it clips them (`predict_unclipped`): the environment does that itself, and counts them.
+
     Args:
         core: the runs, just reset, or `midway`.
         policy: the controller, or another object that `envs.as_policy` takes.
@@ -40,8 +43,10 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
     """
     policy = as_policy(policy, len(core.knobs))
     start = np.full(core.runs, not midway)
+    predict = getattr(policy, "predict_unclipped", policy.predict)
     while not core.finished.all():
-        actions, state = policy.predict(core.observe(), state, start, deterministic=True)
+        actions, state = predict(core.observe(), state, start, deterministic=True)
+        core.end_diverged(actions)
         core.step(actions)
         start = np.zeros(core.runs, dtype=bool)
         yield state

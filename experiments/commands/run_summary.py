@@ -82,7 +82,7 @@ def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all"
     episode, config = episode_of(core, 0), core.federation.config
     print(f"{player.label} on {core.task.name} with {config.method}, seed {episode.seed}: {episode.rounds} rounds")
     if episode.diverged:
-        print("The run diverged: its model is no longer finite.")
+        print(f"The run diverged: {core.divergence(0)}.")
     if show == "all":
         if core.judges_server:
             print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")

@@ -166,8 +166,7 @@ def _play_batches(
 
 def episode_of(core: EnvCore, row: int, by_pld: bool = True) -> Episode:
     """Make the record of a run; its ε by PLD is computed only with `by_pld`, and is infinite otherwise."""
-    history = core.history[row]
-    last = history[-1] if history else {}
+    history, last = core.history[row], core.final_figures(row)
     spent = last.get("epsilon_spent", 0.0)
     ledger = core.federation.ledgers[row]
     return Episode(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 import warnings
@@ -83,7 +82,7 @@ def _results(core: EnvCore) -> dict[str, Any]:
     uploaded = [one["uplink_bytes"] for one in history if "uplink_bytes" in one]
     return {
         "rounds": len(history),
-        "diverged": not math.isfinite(last.get("server_norm", 0.0)),
+        "diverged": core.diverged(0),
         "figures": spelled_out(last),
         "tests": _tests(core, last),
         "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,

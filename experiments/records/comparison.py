@@ -61,7 +61,7 @@ class Episode:
     rounds: int
     """Communication rounds that were run; fewer than planned where the run ended early."""
     diverged: bool
-    """True if the run was stopped because the model was no longer finite."""
+    """True if the run was stopped because the model, or an action of its controller, was no longer finite."""
     trajectory: Mapping[str, list[float]]
     """Name -> one value per round (or per evaluated round, see `series`)."""
     instance: str = ""

@@ -38,7 +38,7 @@ class RunFacts:
         rounds: rounds planned.
         rounds_done: rounds that ran.
         exchanges, private: whether anything leaves the clients, and whether it is clipped and noised.
-        diverged: whether the run stopped because its model was no longer finite.
+        diverged: whether the run stopped because its model, or an action of its controller, was no longer finite.
         knobs: what the controller set.
         signals: what the controller read, and the class of each.
         adaptive: whether the controller chose the noise from what was released. Clip norms do not count: the noise

@@ -24,6 +24,7 @@ TAGS = {
     "personal_loss_spread": "loss/personal models, spread over clients",
     "clip_norm": "control/clip norm",
     "server_learning_rate": "control/server learning rate",
+    "actions_outside": "control/share of the action outside its range",
     "noise_multiplier": "privacy/noise multiplier",
     "epsilon_spent": "privacy/epsilon spent",
     "epsilon_left": "privacy/epsilon left",

@@ -44,6 +44,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     "clip_norm": Metric("public", "clip norm C applied this round", is_norm=True),
     "server_learning_rate": Metric("public", "factor on the mean update"),
+    "actions_outside": Metric("public", "share of the action's coordinates outside [-1, 1], where they saturate"),
     "noise_multiplier": Metric("public", "noise std of the update over its sensitivity"),
     "epsilon_spent": Metric("public", "epsilon of all that is released: certified, or claimed where as published"),
     "epsilon_of_updates": Metric(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
+from agents.algorithms import ALGORITHMS
 from agents.checkpoint import load_checkpoint
 from agents.trainer import Measurements
 from agents.validation import Validation
@@ -101,9 +103,10 @@ def test_runs_that_end_early_count_as_whole_ones_of_what_is_released(trained: Tr
 def test_best_controller_reaches_the_reported_score(trained: TrainingResult) -> None:
     setting = Setting.from_record(trained.controller.blueprint.settings)
     told: list[int] = []
-    accuracies, rounds = Validation(setting, 2).score(trained.controller, told.append)
+    accuracies, rounds, diverged = Validation(setting, 2).score(trained.controller, told.append)
     assert np.mean(accuracies) == trained.best_score
     assert accuracies == trained.controller.blueprint.training["validation_accuracies"]
+    assert diverged == 0
     assert sum(told) == rounds == 2 * 4
 
 
@@ -392,7 +395,7 @@ def test_validation_plays_the_frozen_instances(trained: TrainingResult) -> None:
 
     validation = Validation(Setting.of(**TINY).replace(executor="vectorized"), 3)
     assert validation.seeds == instance_seeds("validation", 3)
-    found, _ = validation.score(Spy(), lambda _: None)
+    found, *_ = validation.score(Spy(), lambda _: None)
     core = EnvCore(validation._core.setting, 1)
     accuracies = []
     for seed in validation.seeds:
@@ -404,3 +407,48 @@ def test_validation_plays_the_frozen_instances(trained: TrainingResult) -> None:
     validation._rows = 2  # in batches that do not divide the set
     validation._core = EnvCore(validation._core.setting, 2)
     assert np.mean(validation.score(Spy(), lambda _: None)[0]) == pytest.approx(np.mean(found), abs=0.02)
+
+
+# ---------------------------------------------------------------- divergence
+
+
+@pytest.mark.parametrize("algo", ["td3", "ppo"])
+def test_a_training_whose_weights_stop_being_finite_ends_in_a_sentence_and_keeps_what_was_good(
+    tmp_path: Path, algo: str
+) -> None:
+    """Weights become NaN after the first update: the second meets them in its rollout or while it learns."""
+    folder = tmp_path / "run"
+    changes: dict[str, Any] = {"learning_starts": 1, "n_epochs": None} if algo == "td3" else {}
+    config = dataclasses.replace(SHORT, algo=algo, validation_every=9, **changes)
+    real = ALGORITHMS[algo].learner_class().train
+
+    def poisoned(self: Any, *arguments: Any, **named: Any) -> None:
+        real(self, *arguments, **named)
+        if self.num_timesteps > 4:
+            for one in self.policy.parameters():
+                torch.nn.init.constant_(one, math.nan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ALGORITHMS[algo].learner_class(), "train", poisoned)
+        with pytest.raises(InputError, match=r"diverged in update 2: weights are no longer finite; .* of update 0"):
+            train(TINY, config, folder)
+    assert load_checkpoint(folder).progress.update == 1
+    assert load_controller(folder).blueprint.training["updates"] == 1
+
+
+def test_validation_counts_the_runs_whose_policy_fails() -> None:
+    class Lost:
+        def predict(self, observation: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            return np.array([[math.nan], [0.0]], dtype=np.float32)[: len(observation)], None
+
+    validation = Validation(Setting.of(**TINY, instances="validation"), 2)
+    _, rounds, diverged = validation.score(Lost(), lambda _: None)
+    assert (rounds, diverged) == (4, 1)
+
+
+def test_actions_outside_the_range_are_counted_before_the_learner_clips_them(tmp_path: Path) -> None:
+    """With the standard deviation of 1 that stable-baselines3 starts with, about 32 % of a normal variable."""
+    config = dataclasses.replace(SHORT, episodes=64, environments=64, log_std_init=0.0)
+    history = train(TINY | {"reward": "final-accuracy"}, config, tmp_path / "run").history
+    assert history[0]["actions_outside"] is None
+    assert history[1]["actions_outside"] == pytest.approx(0.32, abs=0.12)

@@ -22,7 +22,7 @@ from tests.fl_core.privacy.independent import require_within_budget
 
 torch.set_num_threads(1)
 KNOBS = "budget_pace,telemetry_share,clip_norm"
-COORDINATES = st.one_of(st.floats(-3, 3), st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 1.0, 1e300]))
+COORDINATES = st.one_of(st.floats(-3, 3), st.sampled_from([math.inf, -math.inf, -1.0, 1.0, 1e300]))
 ACTIONS = st.lists(st.tuples(COORDINATES, COORDINATES, COORDINATES), min_size=1, max_size=25)
 
 

@@ -50,8 +50,8 @@ def test_values_beyond_the_range_saturate(knob: Knob, value: float) -> None:
 
 
 @given(knobs)
-def test_nan_means_the_default(knob: Knob) -> None:
-    np.testing.assert_allclose(knob.decode(np.array([math.nan])), knob.default, rtol=1e-12)
+def test_nan_is_no_value(knob: Knob) -> None:
+    assert np.isnan(knob.decode(np.array([math.nan])))
 
 
 @given(knobs, coordinates, coordinates)
@@ -96,7 +96,7 @@ def test_actions_arrive_in_the_round_plan() -> None:
     env = make_env(knobs="server_learning_rate, clip_norm")
     assert [knob.name for knob in env.knobs] == ["server_learning_rate", "clip_norm"]
     env.reset(seed=0)
-    for action in ([-0.3, 0.7], [5.0, -5.0], [math.inf, -math.inf], [math.nan, math.nan]):
+    for action in ([-0.3, 0.7], [5.0, -5.0], [1e30, -1e30]):
         observation, *_, info = env.step(np.array(action, dtype=np.float32))
         expected = [knob.decode(np.array([one]))[0] for knob, one in zip(env.knobs, action, strict=True)]
         assert [info[knob.name] for knob in env.knobs] == pytest.approx(expected, rel=1e-5)

@@ -56,7 +56,9 @@ def pld(steps: tuple[tuple[float, int], ...], sampling_rate: float, delta: float
     return float(accountant.get_epsilon(delta))
 
 
-numbers = st.one_of(st.sampled_from([np.nan, np.inf, -np.inf, 1.0, -1.0, 1e38]), st.floats(-1, 1), st.floats(width=32))
+numbers = st.one_of(
+    st.sampled_from([1.0, -1.0, 1e38, -1e308]), st.floats(-1, 1), st.floats(allow_nan=False, allow_infinity=False)
+)
 hostile = st.lists(st.tuples(numbers, numbers), min_size=2 * ROUNDS, max_size=2 * ROUNDS)
 
 

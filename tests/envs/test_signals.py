@@ -40,7 +40,7 @@ def test_features_are_named_and_of_an_allowed_class(signals: str) -> None:
 @pytest.mark.parametrize("settings", [{}, {"sampling_rate": 0.02}, {"decision_rounds": 2}, {"learning_rate": 1e6}])
 def test_observations_stay_within_bounds(signals: str, settings: dict[str, Any]) -> None:
     env = make_env(signals=signals, **settings)
-    extremes = np.array([[-1.0], [1.0], [math.nan], [math.inf], [0.3]])
+    extremes = np.array([[-1.0], [1.0], [-1e38], [1e38], [0.3]])
     for epsilon in (0.05, 7.5, math.inf):
         seen = observations(env, extremes, epsilon=epsilon)
         assert seen.dtype == np.float32
