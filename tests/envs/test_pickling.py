@@ -21,7 +21,7 @@ from envs.context import CONTEXT
 from envs.knobs import known_knobs, methods_with
 from envs.signals import all_features
 from fl_core import METHODS, MODELS, RunSettings
-from fl_core.models.model import build_model
+from fl_core.models.build import build_model
 from policies import CONTROLLERS
 from tests.envs.conftest import PLAIN
 from tests.markdown import CATALOGUES
