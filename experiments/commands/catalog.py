@@ -43,6 +43,7 @@ COMMANDS = {
     ),
     "audit": Entry("attacks on the real rounds of a method, against what it claims", "audit:AuditCommand"),
     "paper": Entry("a paper's table, run and set beside its printed numbers", "paper:PaperCommand"),
+    "export": Entry("rounds as one table, figures and LaTeX of finished work", "export:ExportCommand"),
     "list": Entry(
         "what there is to choose from: tasks, methods, controllers, algorithms and the rest", "lists:ListCommand"
     ),

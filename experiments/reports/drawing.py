@@ -122,6 +122,18 @@ def figure_png(figure: Figure, dpi: int = 110) -> bytes:
     return buffer.getvalue()
 
 
+def figure_file(figure: Figure, form: str) -> bytes:
+    """Render a figure as svg, png or pdf, the same for the same data."""
+    if form == "svg":
+        return figure_svg(figure).encode()
+    if form == "png":
+        return figure_png(figure, dpi=300)
+    buffer = io.BytesIO()
+    with mpl.rc_context({"pdf.fonttype": 42}):  # letters stay text: venues refuse the usual Type 3 fonts
+        figure.savefig(buffer, format=form, metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    return buffer.getvalue()
+
+
 def svg_base64(figure: Figure) -> str:
     """Render a figure as SVG in base64, for a data URI."""
     return base64.b64encode(figure_svg(figure).encode()).decode("ascii")

@@ -71,6 +71,14 @@ class Table:
             names.append("long")
         return f' class="{" ".join(names)}"' if names else ""
 
+    def latex(self) -> str:
+        """Render as a tabular with the rules of the package booktabs; for XeLaTeX or LuaLaTeX, which know ε and δ."""
+        columns = "".join("l" if self.is_text(column) else "r" for column in range(len(self.headers)))
+        head, *body = (" & ".join(map(latex_text, line)) + r" \\" for line in (self.headers, *self.rows))
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+        drawn = "\n".join([*lines, r"\end{tabular}"])
+        return f"% {' '.join(self.title.split())}\n{drawn}" if self.title else drawn
+
     def terminal(self, wrap_numbers: bool = False) -> TerminalTable:
         """Render for a terminal, whose width texts are folded to.
 
@@ -93,6 +101,21 @@ class Table:
         for cells in self.rows:
             shown.add_row(*map(Text, cells))  # as Text: a bracket in a label is no markup
         return shown
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{letter: rf"\{letter}" for letter in "&%$#_{}"},
+    }
+)
+
+
+def latex_text(text: str) -> str:
+    """Put a text on one line in which no letter is a command of LaTeX."""
+    return " ".join(text.split()).translate(_LATEX)
 
 
 def markdown_line(text: str) -> str:

@@ -1,0 +1,120 @@
+"""`dpilot export`: rounds, figures and tables of finished work, for other programs and for papers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import tyro
+
+from experiments.records.comparison import Comparison
+from experiments.records.folder import csv_lines
+from experiments.records.ledger_file import FILE as LEDGER
+from experiments.records.ledger_file import read_record
+from experiments.records.rounds import comparison_rounds, run_rounds
+from experiments.reports.comparison import contents
+from experiments.reports.drawing import figure_file
+from experiments.reports.ledger_figure import ledger_figure
+from experiments.reports.pages import CaptionedFigure
+from experiments.reports.tables import Table
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.files import write_bytes, write_text
+from fl_core.run.choices import one_of
+
+FORMATS = ("csv", "parquet")
+FIGURES = ("svg", "pdf", "png")
+COMPARISON, ROUNDS = "comparison.json", "rounds.csv"
+
+
+@dataclass(frozen=True)
+class ExportCommand:
+    """Every round of runs and comparisons as one table, their figures, and their tables as LaTeX."""
+
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Folders of runs and comparisons, as runs/*; others among them are named and left out."""
+    to: Path = Path("export")
+    """Folder that receives rounds.csv, and a folder of figures and tables for each run and comparison."""
+    format: Annotated[str, one_of(FORMATS)] = "csv"
+    """Format of the table of rounds; parquet needs pyarrow, which the extra export brings."""
+    figures: tuple[str, ...] = ("svg", "pdf")
+    """Formats of the figures, of svg, pdf and png; none where it is empty."""
+
+    def execute(self) -> dict[str, Any]:
+        """Write the files, and return their names."""
+        require_name("format", self.format, FORMATS)
+        for name in self.figures:
+            require_name("figures: format", name, FIGURES)
+        if self.format == "parquet" and find_spec("pyarrow") is None:
+            raise InputError("format is 'parquet', which needs pyarrow: pip install 'dpilot[export]'.")
+        require(bool(self.folders), "export needs folders of runs or comparisons: dpilot export runs/*.")
+        missing = [folder for folder in self.folders if not folder.is_dir()]
+        require(not missing, f"The folder '{(missing or [Path()])[0]}' does not exist.")
+        known = {folder: kind for folder in self.folders if (kind := kind_of(folder))}
+        left_out = [folder for folder in self.folders if folder not in known]
+        require(bool(known), "None of these folders holds the rounds of a run or a comparison.")
+        rows: list[Mapping[str, Any]] = []
+        written: list[Path] = []
+        for folder, kind in known.items():
+            rows.extend(_rounds(folder, kind))
+            written.extend(self._illustrate(folder, kind))
+        written.insert(0, self._write_rounds(rows))
+        print(f"{len(rows):,} rounds of {len(known)} folders: {written[0]}")
+        if len(written) > 1:
+            print(f"{len(written) - 1} figures and tables: {self.to}")
+        if left_out:
+            print(f"Left out, as neither run nor comparison: {', '.join(map(str, left_out))}")
+        return {
+            "rounds": len(rows),
+            "files": [str(path) for path in written],
+            "left_out": [str(one) for one in left_out],
+        }
+
+    def _write_rounds(self, rows: list[Mapping[str, Any]]) -> Path:
+        """Write the table of rounds: one line for each round of each run, one column for each setting and metric."""
+        path = self.to / f"rounds.{self.format}"
+        if self.format == "csv":
+            write_text(path, csv_lines(rows))
+        else:
+            content = io.BytesIO()
+            pd.DataFrame(rows).to_parquet(content, index=False)
+            write_bytes(path, content.getvalue())
+        return path
+
+    def _illustrate(self, folder: Path, kind: str) -> Iterator[Path]:
+        """Write figures and tables of one folder."""
+        if kind == "run":
+            record = read_record(folder) if self.figures and (folder / LEDGER).exists() else None
+            drawn = [("ledger", ledger_figure(record))] if record and record.ledger.charges else []
+            tables: list[Table] = []
+        else:
+            comparison = Comparison.read(folder / COMPARISON)
+            blocks = [block for section in contents(comparison) for block in section.blocks]
+            tables = [block for block in blocks if isinstance(block, Table)]
+            captioned = [block for block in blocks if isinstance(block, CaptionedFigure)] if self.figures else []
+            drawn = [(one.draw.__name__.removesuffix("_figure"), one.draw(comparison)) for one in captioned]
+        for name, figure in drawn:
+            for form in self.figures:
+                path = self.to / folder.name / f"{name}.{form}"
+                write_bytes(path, figure_file(figure, form))
+                yield path
+        if tables:
+            path = self.to / folder.name / "tables.tex"
+            write_text(path, "\n\n".join(table.latex() for table in tables) + "\n")
+            yield path
+
+
+def kind_of(folder: Path) -> str:
+    """Tell what a folder holds: "comparison", "run" or, for anything else, ""."""
+    return "comparison" if (folder / COMPARISON).exists() else "run" if (folder / ROUNDS).exists() else ""
+
+
+def _rounds(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Yield the rounds of a folder, each with the folder's name."""
+    rounds = run_rounds(folder) if kind == "run" else comparison_rounds(Comparison.read(folder / COMPARISON))
+    for row in rounds:
+        yield {"folder": folder.name, **row}
