@@ -5,6 +5,7 @@ from .curricula import CURRICULA, Curriculum
 from .import_sources import ImportOptions
 from .importing import from_sb3, import_policy
 from .learned import LearnedController
+from .loggers import LOGGERS, logging_to
 from .online import OnlinePPO
 from .trainer import TrainingResult
 from .training import resume, train
@@ -12,6 +13,7 @@ from .training import resume, train
 __all__ = [
     "ALGORITHMS",
     "CURRICULA",
+    "LOGGERS",
     "Algorithm",
     "Curriculum",
     "ImportOptions",
@@ -22,6 +24,7 @@ __all__ = [
     "from_sb3",
     "import_policy",
     "load_controller",
+    "logging_to",
     "resume",
     "save_controller",
     "train",

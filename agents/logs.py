@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import HParam, Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import HParam, KVWriter, Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
+from typing_extensions import override
 
+from agents.loggers import Tracker, open_trackers
 from fl_core.base.errors import InputError
 
 
@@ -29,8 +32,29 @@ class _Events(TensorBoardOutputFormat):
         self._is_closed = False
 
 
+class _Tracked(KVWriter):
+    """Sends an experiment tracker what stable-baselines3's logger dumps."""
+
+    def __init__(self, tracker: Tracker):
+        self._tracker = tracker
+
+    @override
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        shown = {name: one for name, one in key_values.items() if "tensorboard" not in (key_excluded.get(name) or ())}
+        for value in shown.values():
+            if isinstance(value, HParam):
+                self._tracker.parameters(value.hparam_dict)
+        numbers = {name: float(value) for name, value in shown.items() if isinstance(value, Real)}
+        if numbers:
+            self._tracker.scalars(numbers, step)
+
+    @override
+    def close(self) -> None:
+        self._tracker.close()
+
+
 def open_logger(folder: Path, resumed_at: int | None) -> Logger:
-    """Open a logger of stable-baselines3 that writes to TensorBoard only.
+    """Open a logger of stable-baselines3 that writes to TensorBoard, and to the trackers that `logging_to` names.
 
     Args:
         folder: of the training; TensorBoard shows its path below `--logdir` as the run's name.
@@ -39,7 +63,7 @@ def open_logger(folder: Path, resumed_at: int | None) -> Logger:
     Raises:
         InputError: the folder cannot be written.
     """
-    return Logger(str(folder), [_Events(folder, resumed_at)])
+    return Logger(str(folder), [_Events(folder, resumed_at), *map(_Tracked, open_trackers(folder))])
 
 
 VALIDATION, BEST = "validation/accuracy", "validation/best accuracy so far"

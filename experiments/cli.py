@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, TextIO
 
+from agents.loggers import logging_to
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
 from experiments.commands.options import Invocation, last_value, parse, with_config
@@ -99,7 +100,7 @@ def _dispatch(arguments: list[str]) -> None:
     cls = COMMANDS[name].load()
     rest = with_config(name, cls, rest)
     invocation = parse(name, cls, rest, _defaults(cls, rest))
-    with _streams(invocation):
+    with logging_to(*invocation.loggers), _streams(invocation):
         result = invocation.command.execute()
     if invocation.json:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))

@@ -12,6 +12,7 @@ import tyro
 from agents.algorithms import ALGORITHMS, default_text
 from agents.curricula import CURRICULA
 from agents.exported import EXPORTED
+from agents.loggers import LOGGERS
 from agents.online import KNOBS, NAME
 from envs.context import context_features
 from envs.generators import GENERATORS, SETTINGS, GeneratorEntry
@@ -138,6 +139,12 @@ def _algorithms() -> Rows:
         yield (name, one.summary, ", ".join(usual), "yes" if here else "no: install the extra zoo")
 
 
+def _loggers() -> Rows:
+    yield ("logger", "where it keeps what it is sent", "here?")
+    for name, one in LOGGERS.items():
+        yield (name, one.summary, "yes" if find_spec(one.package) else f"no: install the extra {name}")
+
+
 def _curricula() -> Rows:
     yield ("curriculum", "which training instances it plays")
     yield from ((name, one.summary) for name, one in CURRICULA.items())
@@ -241,6 +248,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "controllers": _controllers,
     "algorithms": _algorithms,
     "curricula": _curricula,
+    "loggers": _loggers,
     "datasets": _datasets,
     "models": _models,
     "partitions": _partitions,

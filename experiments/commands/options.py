@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 
+from agents.loggers import LOGGERS
 from experiments.records.folder import read_yaml
 from fl_core.base.errors import InputError, require
 
@@ -21,6 +22,16 @@ _EXTRA: tuple[tuple[str, Any, Any], ...] = (
         "config",
         Annotated[Path | None, Help(help="YAML file of options, such as a run's config.yaml; those typed here win.")],
         None,
+    ),
+    (
+        "loggers",
+        Annotated[
+            tuple[str, ...],
+            Help(
+                help=f"Trackers that scalars go to beside TensorBoard, of {', '.join(LOGGERS)} (`dpilot list loggers`)."
+            ),
+        ],
+        (),
     ),
     (
         "quiet",
@@ -44,11 +55,13 @@ class Invocation:
 
     Attributes:
         command: the command with its options.
+        loggers: trackers that scalars are sent to beside TensorBoard.
         quiet: whether nothing but errors and warnings is printed.
         json: whether the result is printed as JSON.
     """
 
     command: Any
+    loggers: tuple[str, ...]
     quiet: bool
     json: bool
 
@@ -69,7 +82,7 @@ def parse(name: str, cls: type[Any], arguments: Sequence[str], default: Any = No
     whole = with_extras(cls)
     parsed = parse_options(whole, arguments, f"dpilot {name}", whole(**usual) if usual else None)
     command = cls(**{one.name: getattr(parsed, one.name) for one in fields(cls)})
-    return Invocation(command, parsed.quiet, parsed.json)
+    return Invocation(command, parsed.loggers, parsed.quiet, parsed.json)
 
 
 def with_extras(cls: type[Any]) -> type[Any]:

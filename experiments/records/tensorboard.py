@@ -11,6 +11,7 @@ from typing import Any, Self
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from agents.loggers import open_trackers
 from envs import EnvCore
 from fl_core.base.errors import InputError
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
@@ -123,6 +124,7 @@ class RoundWriter:
             raise InputError(
                 f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
             ) from error
+        self._trackers = open_trackers(folder)
         self._last_round = 0
 
     def __enter__(self) -> Self:
@@ -137,6 +139,8 @@ class RoundWriter:
         """Flush and close the event file; its last entries are lost otherwise."""
         self._writer.flush()
         self._writer.close()
+        for tracker in self._trackers:
+            tracker.close()
 
     def round(self, index: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of communication round `index`; names as in `TAGS`, others go below "other/".
@@ -144,8 +148,7 @@ class RoundWriter:
         A value that is not finite has no place on a chart and is left out.
         """
         self._last_round = index
-        for name, value in metrics.items():
-            self._scalar(tag_of(name), value, index)
+        self._scalars({tag_of(name): value for name, value in metrics.items()}, index)
 
     def basis(self, text: str) -> None:
         """Write on the Text page what the charts' ε rests on."""
@@ -169,12 +172,16 @@ class RoundWriter:
         events: Any = self._writer.file_writer
         for summary in hparams(shown, finite):
             events.add_summary(summary)
-        for tag, value in finite.items():
-            self._scalar(tag, value, self._last_round)
+        for tracker in self._trackers:
+            tracker.parameters(shown)
+        self._scalars(finite, self._last_round)
 
-    def _scalar(self, tag: str, value: float, step: int) -> None:
-        if math.isfinite(value):
-            self._writer.add_scalar(tag, float(value), step)
+    def _scalars(self, values: Mapping[str, float], step: int) -> None:
+        finite = {tag: float(value) for tag, value in values.items() if math.isfinite(value)}
+        for tag, value in finite.items():
+            self._writer.add_scalar(tag, value, step)
+        for tracker in self._trackers:
+            tracker.scalars(finite, step)
 
 
 def _shown(value: HParam) -> str | float:
