@@ -25,6 +25,7 @@ from agents.weights import Tensors, tensor_bytes
 from envs import DPilotEnv, DPilotVecEnv, EnvCore, Setting
 from envs.faces import innermost
 from envs.instances import instance_population
+from envs.setting import named_parts
 from fl_core.base.errors import InputError, require
 
 VIEW = ("knobs", "signals", "decision_rounds")
@@ -259,13 +260,15 @@ class LearnedController:
     def setting(self, **changes: Any) -> Setting:
         """Return the setting that it was trained in, with other values of some fields.
 
-        Unless `population` is given, another set of `instances` brings its own, as in `Setting.of`.
+        Unless `population` is given, another set of `instances` brings its own, as in `Setting.of`. Parts of a user's
+        own in a file have to be named in `changes`: a record's code is not imported.
 
         Raises:
             InputError: the setting is no longer possible, or a change is not allowed.
         """
         if "instances" in changes:
             changes.setdefault("population", instance_population(changes["instances"]))
+        changes = named_parts(changes)  # which also imports what the caller names, as a record may not
         return Setting.from_record(_FORMER | dict(self.blueprint.settings)).replace(**changes)
 
     def make_env(self, **changes: Any) -> DPilotEnv:

@@ -151,7 +151,7 @@ def _begin(folder: Path) -> TrainingResult:
     try:
         network = options["training"]["network"]
         training = TrainingConfig(**options["training"] | {"network": None if network is None else tuple(network)})
-        setting = Setting.from_record(options["settings"])
+        setting = Setting.resumed(options["settings"], folder)
     except (KeyError, TypeError) as error:
         raise InputError(f"The order in '{folder}' describes no training; start anew.") from error
     for events in folder.glob("events.out.tfevents.*"):

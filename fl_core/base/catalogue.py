@@ -31,6 +31,7 @@ from fl_core.base.sources import (
     BUILT_IN,
     Origin,
     file_sha256,
+    is_code,
     load_named,
     origin_of_module,
     origin_of_object,
@@ -159,7 +160,7 @@ class Catalogue(MutableMapping[str, T]):
         """Split a name off a text that goes on after a colon: `fixed:0.5`, `mine.py:MyClip:0.5`."""
         name, _, rest = text.strip().partition(":")
         spec = split_spec(text)
-        if name in self._parts or name in self._offers() or spec is None:
+        if name in self._parts or name in self._offers() or spec is None or not is_code(spec[0]):
             return name, rest
         place, inner, rest = spec
         return f"{place}:{inner}", rest
@@ -187,7 +188,7 @@ class Catalogue(MutableMapping[str, T]):
         if spec is not None and not spec[2]:
             given, origin = load_named(spec[0], spec[1], who)
             return self._accept(given, who), origin
-        path = Path(name).expanduser() if name and name.isprintable() else Path("\n")
+        path = Path(os.path.expanduser(name) if name.strip() else "\0")  # an empty one is not this folder
         opened = self._open_path(path, who)
         if opened is not None:
             return opened, Origin(f"file {name}", name, file_sha256(path))
@@ -195,7 +196,7 @@ class Catalogue(MutableMapping[str, T]):
         raise unknown_name(self.kind, name, self.names())
 
     def _warn_of_change(self, name: str, origin: Origin) -> None:
-        path = Path(origin.file).expanduser()
+        path = Path(os.path.expanduser(origin.file))
         with suppress(InputError):
             if origin.words.startswith("file ") and path.is_file() and file_sha256(path) != origin.sha256:
                 warnings.warn(
@@ -305,7 +306,7 @@ class Catalogue(MutableMapping[str, T]):
             path = Path(spec[0])
             inside = folder.resolve() in path.resolve().parents
             require(not inside, f"{self._who(name)} lies in '{folder}' itself; code beside results is not imported.")
-            require(path.is_file(), f"{self._who(name)}: there is no file '{path}'.")
+            require(os.path.isfile(path), f"{self._who(name)}: there is no file '{path}'.")
             self._require_same(name, file, known, file_sha256(path))
         self._require_same(name, file, known, self.origin(name).sha256)
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -58,6 +59,11 @@ def split_spec(text: str) -> tuple[str, str, str] | None:
     """
     match = _SPEC.fullmatch(text.strip())
     return None if match is None else (match["place"], match["name"], match["rest"] or "")
+
+
+def is_code(place: str) -> bool:
+    """Return True for a file's path, a dotted name or that of an installed module; nothing is imported."""
+    return place.endswith(".py") or "." in place or place in sys.modules or importlib.util.find_spec(place) is not None
 
 
 def file_sha256(path: Path) -> str:
@@ -117,7 +123,7 @@ _files: dict[tuple[Path, str], ModuleType] = {}
 
 def _load_file(path: Path, who: str) -> tuple[ModuleType, Origin]:
     """Import a Python file by its path; the digest is that of the very bytes that are executed."""
-    require(path.is_file(), f"{who}: there is no file '{path}'.")
+    require(os.path.isfile(path), f"{who}: there is no file '{path}'.")
     try:
         source = path.read_bytes()
     except OSError as error:

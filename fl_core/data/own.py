@@ -32,8 +32,8 @@ def dataset_entry_of(given: Any, who: str) -> DatasetEntry:
     """
     if isinstance(given, DatasetEntry):
         return given
-    if isinstance(given, Path):
-        found = dataset_file(given, who)
+    if isinstance(given, (str, Path)):
+        found = dataset_file(Path(given), who)
         require(found is not None, f"{who} is the path '{given}', but there is no .npz file or folder with images.")
         assert found is not None
         return found
@@ -79,6 +79,6 @@ def _load_function(function: Callable[[], Any], who: str, root: Path, classes: i
     except Exception as error:
         file = inspect.getsourcefile(inspect.unwrap(function)) if inspect.isfunction(function) else None
         raise InputError(f"{who} cannot be loaded: {told(error, Path(file) if file else None)}.") from error
-    if isinstance(given, (DatasetEntry, Path)):
+    if isinstance(given, (DatasetEntry, str, Path)):
         return dataset_entry_of(given, who).load(root, classes)
     return samples_of(given, who)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,9 +30,9 @@ def dataset_file(path: Path, who: str) -> DatasetEntry | None:
         InputError: there is no such `.npz`, or the folder has no such file.
     """
     if path.suffix == ".npz":
-        require(path.is_file(), f"{who}: there is no file '{path}'.")
+        require(os.path.isfile(path), f"{who}: there is no file '{path}'.")
         return _entry(path, _load_npz, who, "arrays in an .npz file")
-    if path.is_dir():
+    if os.path.isdir(path):
         required = f"{who} is a folder without {LABELS_FILE}, a table with the columns file and label."
         require((path / LABELS_FILE).is_file(), required)
         return _entry(path, _load_folder, who, "a folder of images")
@@ -58,7 +59,9 @@ def _load_npz(path: Path, who: str) -> Samples:
             arrays = {name: _stored(stored, name, who) for name in stored.files}
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except MemoryError as error:
+        raise InputError(f"{who} has arrays that do not fit into memory.") from error
+    except Exception as error:  # zipfile, zlib and NumPy each have their own
         raise InputError(f"{who} is no readable .npz file ({first_line(error)}).") from error
     return samples_of(arrays, who)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
 from torch.func import vmap
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -39,6 +38,7 @@ def built(make: Callable[[], Any], shape: Shape, who: str) -> nn.Module:
         isinstance(network, nn.Module), f"{who} was built as {type(network).__name__}, but it must be an nn.Module."
     )
     module: nn.Module = network
+    require(not isinstance(module, torch.jit.ScriptModule), f"{who} is TorchScript; give the module it is made of.")
     if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
         _forward(module, torch.zeros(1, *shape), who)
     return module
@@ -86,12 +86,17 @@ def check_outputs(network: nn.Module, shape: Shape, classes: int, who: str) -> N
     """Refuse a network that does not map each image, by itself, to one number per class, the same each time.
 
     Raises:
-        InputError: it fails, gives something else, changes its buffers or its input, or mixes samples.
+        InputError: it fails, gives something else, draws random numbers, changes its buffers or its input, or mixes
+            samples.
     """
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(_BATCH, *shape, generator=generator)
     kept, buffers = images.clone(), {name: one.clone() for name, one in network.named_buffers()}
-    first = _forward(network, images, who)
+    with torch.random.fork_rng(devices=[]):
+        before = torch.get_rng_state()
+        first = _forward(network, images, who)
+        drawn = not torch.equal(before, torch.get_rng_state())
+    require(not drawn, f"{who} draws random numbers in a forward pass, which no seed of a run repeats; leave that out.")
     require(isinstance(first, Tensor), f"{who} gives a {type(first).__name__}, but it must give one tensor of logits.")
     require(
         tuple(first.shape) == (_BATCH, classes),
@@ -129,7 +134,7 @@ def check_stacked(logits: Callable[[Tensor, Tensor], Tensor], flat: Tensor, shap
         Floats that a forward pass of one sample produces.
 
     Raises:
-        InputError: it draws random numbers, decides by the values of tensors, or cannot be mapped.
+        InputError: it decides by the values of tensors, or cannot be mapped.
     """
 
     def forward_of(vector: Tensor, inputs: Tensor) -> Tensor:
@@ -146,8 +151,6 @@ def check_stacked(logits: Callable[[Tensor, Tensor], Tensor], flat: Tensor, shap
 
     try:
         forward = make_fx(forward_of)(flat.clone(), images[0].clone())
-        drawn = _random_operation(forward)
-        require(not drawn, f"{who} draws random numbers ({drawn}), which no seed of a run repeats; leave that out.")
         with torch.no_grad():
             expected, found = logits(flat, images[0]), vmap(logits)(stacked, images)[0]
         make_fx(losses)(stacked.clone(), images.clone())
@@ -166,13 +169,6 @@ def check_stacked(logits: Callable[[Tensor, Tensor], Tensor], flat: Tensor, shap
         f"{who} gives other logits for stacked clients than for one.",
     )
     return _activations(forward)
-
-
-def _random_operation(program: GraphModule) -> str:
-    for node in program.graph.nodes:
-        if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
-            return str(node.target).removeprefix("aten.").partition(".")[0]
-    return ""
 
 
 def _activations(program: GraphModule) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fl_core.base.catalogue import Catalogue
+from fl_core.base.sources import split_spec
 from fl_core.data.datasets import DATASETS
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, find_model
 from fl_core.recipes.catalog import METHODS
@@ -15,11 +16,14 @@ PARTS: Mapping[str, Catalogue[Any]] = {"dataset": DATASETS, "model": MODELS, "me
 
 
 def part_names(settings: Mapping[str, Any], parts: Mapping[str, Catalogue[Any]] = PARTS) -> dict[str, Any]:
-    """Return settings in which objects that are parts have been replaced by their names.
+    """Return settings with names in the place of objects that are parts; code that is named is imported.
 
     Raises:
-        InputError: an object is no part of that kind.
+        InputError: an object is no part of that kind, or code cannot be imported.
     """
+    for name, value in settings.items():
+        if name in parts and isinstance(value, str) and split_spec(value) is not None:
+            parts[name].find(value)
     return {
         name: value if name not in parts or value is None else parts[name].name_of(value)
         for name, value in settings.items()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fl_core.base.arrays import BoolArray, FloatArray
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
 from fl_core.base.streams import torch_generator
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import DATASETS, load_dataset
@@ -71,12 +71,22 @@ class Simulation:
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
         self.releaser = Releaser(config, self.recipe, self.model)
         self.recipe.sparsification.check(self.model)
+        self._check_layers()
         self.runs = runs
         self.settings = [RunSettings(seed=row) for row in range(runs)]
         self.secrets = [b""] * runs
         self._indices = [self._client_index(one) for one in self.settings]
         self.tables = ClientTables(self._indices, self.device)
         require_memory(config, self.recipe, self.model, runs, max(self.tables.widths))
+
+    def _check_layers(self) -> None:
+        """Refuse a network of a single layer for a method that trains the others apart from it."""
+        apart = any(update.trains == "body" for phase in self.recipe.objective.phases for update in phase.updates)
+        require(
+            not apart or self.model.body.stop > 0,
+            f"model '{self.config.model}' has one layer only, but method '{self.config.method}' trains the last apart "
+            "from others.",
+        )
 
     def _warn_of_clients(self) -> None:
         """Warn of a user's natural clients that the partition leaves aside."""

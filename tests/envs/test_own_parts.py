@@ -34,6 +34,13 @@ class Net(nn.Module):
         return logits
 
 
+class Linear(nn.Sequential):
+    """A single layer."""
+
+    def __init__(self, shape: tuple[int, int, int], classes: int):
+        super().__init__(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
+
+
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     with restored_catalogues():
@@ -139,6 +146,10 @@ def test_a_federation_takes_objects() -> None:
         ({"method": object()}, "the method that was given is of type object"),
         ({"generator": object()}, "the generator that was given is of type object"),
         ({"generator": lambda: "epsilom=3..4"}, "generated setting 'epsilom' is unknown; did you mean epsilon"),
+        (
+            {"model": Linear, "method": "centaur"},
+            "has one layer only, but method 'centaur' trains the last apart from others",
+        ),
         ({"dataset": DATA, "partition": "natural", "clients": 40}, "clients is 40, but only 15 writers have"),
     ],
 )

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import experiments.commands.run as run_module
+from agents import load_controller
 from envs import EnvCore
 from experiments import main
 from experiments.records import run_state
 from experiments.records.comparison import Comparison
+from fl_core.base.catalogue import forget_read_files
+from fl_core.base.errors import InputError
 from fl_core.base.sealed import sealed
 from tests.markdown import restored_catalogues
 
@@ -156,6 +159,13 @@ def test_a_training_on_ones_own_parts_carries_their_file_and_goes_on_with_no_oth
     (folder,) = Path("runs").iterdir()
     assert read("*/summary.json")["origins"] == expected
     assert read("*/controller/controller.json")["settings"]["origins"] == expected
+    forget_read_files()
+    controller = load_controller(folder)
+    with pytest.raises(InputError, match="it is imported only for who names it"):
+        controller.setting()
+    named = {"dataset": "mine.py:load", "model": "mine.py:Net", "method": "mine.py:recipe", "generator": "mine.py:gen"}
+    assert controller.setting(**named).origins == expected
+    (folder / "summary.json").unlink()  # as if it had been interrupted
     Path("mine.py").write_text(MINE + "# a remark\n")
     assert main(["train", "--resume", str(folder)]) == 2
     assert "was read from mine.py with sha256" in capsys.readouterr().err

@@ -229,6 +229,17 @@ def test_another_process_has_the_parts_of_the_one_that_started_it(numbers: Catal
     assert "number 'local' cannot be handed to another process (" in sentence(numbers, "local")
 
 
+def test_a_name_is_split_off_what_follows_it(numbers: Catalogue[int]) -> None:
+    texts = ("one:0.5", "mine.py:x:0.5:2", "socket:x", "oen:fixed", "one")
+    assert [numbers.split(text) for text in texts] == [
+        ("one", "0.5"),
+        ("mine.py:x", "0.5:2"),
+        ("socket:x", ""),
+        ("oen", "fixed"),
+        ("one", ""),
+    ]
+
+
 def test_specs_are_split_at_the_name() -> None:
     assert split_spec("a/b.c/mine.py:Net") == ("a/b.c/mine.py", "Net", "")
     assert split_spec("package.module:Clip:0.5:2") == ("package.module", "Clip", "0.5:2")

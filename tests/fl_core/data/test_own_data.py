@@ -204,6 +204,8 @@ def test_an_npz_is_a_dataset() -> None:
     assert dataset.train_groups is not None
     assert torch.equal(dataset.train_groups, dataset.train_labels)
     assert DATASETS.origin("data.npz").file == "data.npz"
+    DATASETS.register("named", "data.npz")
+    assert torch.equal(load_dataset("named").train_images, dataset.train_images)
     np.savez("other.npz", images=PIXELS, labels=LABELS)
     DATASETS.find("other.npz")
     np.savez("other.npz", images=PIXELS[:-1], labels=LABELS[:-1])
@@ -224,6 +226,7 @@ def test_an_npz_is_a_dataset() -> None:
             lambda: np.savez("data.npz", images=PIXELS, labels=LABELS.astype(object)),
             "array 'labels' holds Python objects, which are not loaded",
         ),
+        (lambda: np.save("data.npz.npy", PIXELS) or Path("data.npz.npy").rename("data.npz"), "no readable .npz file"),
         (lambda: np.savez("data.npz", images=BROKEN, labels=LABELS), "first in sample 7"),
     ],
 )
@@ -232,6 +235,14 @@ def test_an_npz_that_is_no_dataset_is_refused(write: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         load_dataset("data.npz")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["~nosuchuser/data", "x" * 5000, "x" * 5000 + ".npz", "x" * 5000 + ".py:load", "\0", " "]
+)
+def test_a_path_that_cannot_be_one_is_unknown(name: str) -> None:
+    with pytest.raises(InputError, match="dataset '"):
+        DATASETS.find(name)
 
 
 def test_an_npz_larger_than_the_memory_is_refused_by_its_table(monkeypatch: pytest.MonkeyPatch) -> None:

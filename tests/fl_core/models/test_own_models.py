@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
@@ -228,12 +229,14 @@ class OverwritesImages(nn.Sequential):
         (lambda: Module(lambda _, x: x, torch.float64), "parameter 'layer.weight' of torch.float64"),
         (lambda: Module(lambda _, x: (x, x)), "gives a tuple, but it must give one tensor of logits"),
         (lambda: Module(counting), "changes its buffer 'calls' in a forward pass"),
-        (lambda: Module(lambda _, x: x + torch.rand(4)), "gives different logits for the same images"),
+        (lambda: Module(lambda _, x: x + torch.rand(4)), "draws random numbers in a forward pass"),
+        (lambda: Module(lambda _, x: x + random.random()), "gives different logits for the same images"),
         (lambda: Module(lambda _, x: x - x.mean(0)), "gives an image other logits beside others than alone"),
-        (lambda: Module(lambda _, x: functional.dropout(x * 0, 0.5)), "draws random numbers ("),
+        (lambda: Module(lambda _, x: functional.dropout(x * 0, 0.5)), "draws random numbers in a forward pass"),
         (lambda: Module(lambda _, x: x if x.sum() > 0 else -x), "decides by the values of its tensors"),
         (lambda: Module(lambda _, x: x * float(x[0, 0].item() > 9)), "decides by the values of its tensors"),
         (lambda: OverwritesImages(nn.Flatten(), nn.Linear(36, 4)), "changes the images it is given in place"),
+        (lambda: torch.jit.trace(nn.Linear(6, 4), torch.zeros(1, 6)), "is TorchScript; give the module it is made of"),
         (lambda: "text", "was built as str, but it must be an nn.Module"),
         (lambda: 1 / 0, "cannot be built for images of 1x6x6: ZeroDivisionError: division by zero"),
     ],
