@@ -161,8 +161,7 @@ def config_arguments(name: str, cls: type[Any], path: Path) -> list[str]:
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     content = read_yaml(path)
-    named = isinstance(content, dict) and all(isinstance(key, str) for key in content)
-    require(named, f"The file '{path}' must hold options by name, as 'epsilon: 4'.")
+    require(isinstance(content, dict), f"The file '{path}' must hold options by name, as 'epsilon: 4'.")
     return dict(content)
 
 
@@ -174,8 +173,6 @@ def _arguments(content: Mapping[str, Any], cls: type[Any], prefix: str, path: Pa
         if isinstance(value, Mapping):
             group = get_args(hints.get(option)) or (hints.get(option),)
             require(is_dataclass(group[0]), f"The file '{path}' has a group '{key}', but there is no such group.")
-            named = all(isinstance(one, str) for one in value)
-            require(named, f"The file '{path}' has names in '{key}' that are no text.")
             bare = tyro.conf.OmitArgPrefixes in group
             yield from _arguments(value, group[0], prefix if bare else f"{prefix}{option}.".replace("_", "-"), path)
             continue
