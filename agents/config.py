@@ -46,7 +46,7 @@ class TrainingConfig:
     """Order in which training instances are played (`dpilot list curricula`)."""
     seed: int = 0
     """Seed of the initial weights, the exploration and the order of the training instances."""
-    learning_rate: Annotated[float, tyro.conf.arg(name="agent-learning-rate")] = 1e-3
+    learning_rate: Annotated[float, tyro.conf.arg(name="agent.learning-rate")] = 1e-3
     """Step size of the optimizer at the beginning; it falls linearly to 0."""
     gamma: float = 1.0
     """Discount of later rewards, in (0, 1]; 1 because a run's accuracy is paid at its end."""
@@ -77,7 +77,7 @@ class TrainingConfig:
     parallel: Annotated[str, one_of(PARALLELS)] = "auto"
     """Parallel environments: rows (of one tensor program), processes (one per core, each with its part of
     the rows), or auto."""
-    device: Annotated[str, tyro.conf.arg(name="agent-device"), one_of(CHOICES["device"])] = "cpu"
+    device: Annotated[str, tyro.conf.arg(name="agent.device"), one_of(CHOICES["device"])] = "cpu"
     """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:

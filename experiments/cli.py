@@ -98,12 +98,21 @@ def _dispatch(arguments: list[str]) -> None:
     torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
     forget_read_files()
     cls = COMMANDS[name].load()
-    rest = with_config(name, cls, rest)
+    rest = with_config(name, cls, rest, partial(_bare_options, name, cls))
     invocation = parse(name, cls, rest, _defaults(cls, rest))
     with logging_to(*invocation.loggers), _streams(invocation):
         result = invocation.command.execute()
     if invocation.json:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))
+
+
+def _bare_options(name: str, cls: type[Any], arguments: Sequence[str]) -> list[str]:
+    """Convert `--agent.NAME` and `--federation.NAME`, and refuse names that could be either's."""
+    if "federation" not in {one.name for one in dataclasses.fields(cls)}:
+        return [*arguments]
+    from experiments.commands.owners import bare_options  # it needs the agents, which other commands do without
+
+    return bare_options(name, cls, arguments)
 
 
 @contextlib.contextmanager

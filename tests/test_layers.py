@@ -32,6 +32,7 @@ NAMES_OF_ENVS = {"envs.faces", "envs.knobs", "envs.signals"}
 """What policies may import from envs: names of knobs and signals, and what finds them in an environment."""
 
 LATE = {
+    ("experiments.cli", "experiments.commands.owners"): "it needs the agents, which a mistyped command does without",
     ("experiments.cli", "envs.tasks"): "a mistyped command is refused without waiting for torch",
     ("envs.render", "envs.picture"): "few episodes are rendered, and matplotlib takes its time",
 }

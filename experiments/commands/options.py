@@ -130,14 +130,19 @@ def _sentence(box: str) -> str:
 # ---------------------------------------------------------------- files of options
 
 
-def with_config(name: str, cls: type[Any], arguments: Sequence[str]) -> list[str]:
+Reader = Callable[[Sequence[str]], list[str]]
+"""Reader of what was typed, or stands in a file outside groups: names with an owner become those that are parsed."""
+
+
+def with_config(name: str, cls: type[Any], arguments: Sequence[str], read: Reader = list) -> list[str]:
     """Put the options of a file that `--config` names before those that were typed, which thereby win.
 
     Raises:
         InputError: the file cannot be read, belongs to another command, or holds what is no option.
     """
     given = last_value(arguments, "config")
-    return [*arguments] if given is None else [*config_arguments(name, cls, Path(given)), *arguments]
+    typed = read(arguments)
+    return typed if given is None else [*config_arguments(name, cls, Path(given), read), *typed]
 
 
 def last_value(arguments: Sequence[str], option: str) -> str | None:
@@ -151,12 +156,14 @@ def last_value(arguments: Sequence[str], option: str) -> str | None:
     return value
 
 
-def config_arguments(name: str, cls: type[Any], path: Path) -> list[str]:
+def config_arguments(name: str, cls: type[Any], path: Path, read: Reader = list) -> list[str]:
     """Read a file of a command's options as arguments of the command line."""
     content = _read_mapping(path)
     written = content.pop("command", name)
     require(written == name, f"The file '{path}' holds options of dpilot {written!s:.40}, not of dpilot {name}.")
-    return list(_arguments(content, cls, "", path))
+    groups = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    others = {key: value for key, value in content.items() if key not in groups}
+    return [*read(list(_arguments(others, cls, "", path))), *_arguments(groups, cls, "", path)]
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -176,10 +183,10 @@ def _arguments(content: Mapping[str, Any], cls: type[Any], prefix: str, path: Pa
             bare = tyro.conf.OmitArgPrefixes in group
             yield from _arguments(value, group[0], prefix if bare else f"{prefix}{option}.".replace("_", "-"), path)
             continue
-        yield from _argument(prefix + _typed_name(option, hints), value, f"The file '{path}'")
+        yield from _argument(prefix + typed_name(option, hints), value, f"The file '{path}'")
 
 
-def _typed_name(field_name: str, hints: Mapping[str, Any]) -> str:
+def typed_name(field_name: str, hints: Mapping[str, Any]) -> str:
     """Name the option of a field, which differs from the field's name where two groups have one of that name."""
     names = [getattr(remark, "name", None) for remark in get_args(hints.get(field_name))[1:]]
     own = [name for name in names if isinstance(name, str)]

@@ -67,9 +67,10 @@ class TrainCommand:
     resume: Path | None = None
     """Folder of an interrupted training to continue; every other option is taken from it."""
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
-    """Settings of the learning agent."""
+    """Settings of the learning agent; --agent.NAME is each one's whole name."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
-    """Settings of the federation."""
+    """Settings of the federation; --federation.NAME is each one's whole name, and has to be written for those that an
+    agent could have: learning-rate, batch-size, device, optimizer, momentum and weight-decay."""
 
     def execute(self) -> dict[str, Any]:
         """Train, write the summary, print it and return it."""
