@@ -13,6 +13,10 @@ _LONG = 40
 """Letters from which a text column gets more room in HTML, so that its cells do not become towers."""
 
 
+LONGEST_NAME = 24
+"""Longest name in the first column that keeps to one line, however narrow the terminal is."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of texts: the first column names the row, the others hold numbers unless they are named in `words`.
@@ -95,7 +99,9 @@ class Table:
         )
         for column, name in enumerate(self.headers):
             if self.is_text(column):
-                shown.add_column(name, overflow="fold", min_width=12 if column == 0 else None)
+                # A name that is broken cannot be typed; only a long label may be.
+                whole = column == 0 and max((len(row[0]) for row in self.rows), default=0) <= LONGEST_NAME
+                shown.add_column(name, overflow="fold", no_wrap=whole, min_width=12 if column == 0 else None)
             else:
                 shown.add_column(name, justify="right", no_wrap=not wrap_numbers)
         for cells in self.rows:
