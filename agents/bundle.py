@@ -16,10 +16,12 @@ from stable_baselines3.common.policies import BasePolicy
 from agents.algorithms import ALGORITHMS
 from agents.exported import EXPORTED
 from agents.learned import KNOB_FIELDS, VIEW, Blueprint, LearnedController
+from agents.untrusted import check_blueprint
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
 from fl_core.base.errors import FileError, InputError, require
 from fl_core.base.files import temporary_name, write_json
-from fl_core.base.sealed import read_sealed, sealed
+from fl_core.base.sealed import read_sealed, sealed, understood
+from fl_core.base.text import short
 
 FORMAT = 1
 RECORD, WEIGHTS = "controller.json", "controller.safetensors"
@@ -102,13 +104,10 @@ def load_controller(folder: Path | str) -> LearnedController:
         f"'{path}' holds no {RECORD}, so no finished controller; an interrupted training has to be resumed first.",
     )
     record = read_sealed(path / RECORD, FORMAT)
-    try:
+    with understood(f"The file '{path / RECORD}' describes no controller"):
         blueprint, checksum = _blueprint(record), str(record["weights_sha256"])
+        check_blueprint(blueprint)
         blueprint.make_policy()  # says what is wrong with its description before any weight is read
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise InputError(f"The file '{path / RECORD}' describes no controller: {_sentence(error)}.") from error
     weights = read_tensors(path / WEIGHTS, checksum)
     try:
         return LearnedController.of(blueprint, weights)
@@ -121,12 +120,12 @@ def _blueprint(record: Mapping[str, Any]) -> Blueprint:
     blueprint = Blueprint(
         algo=record["algo"],
         arguments=dict(record["policy"]),
-        features=tuple(str(name) for name in record["features"]),
-        feature_bound=float(record["feature_bound"]),
+        features=_texts(record["features"]),
+        feature_bound=record["feature_bound"],
         knobs=tuple({field: knob[field] for field in KNOB_FIELDS} for knob in record["knobs"]),
         settings=dict(record["settings"]),
         training=dict(record["training"]),
-        scales=tuple(str(words) for words in record.get("scales", ())),
+        scales=_texts(record.get("scales", [])),
     )
     missing = [name for name in VIEW if name not in blueprint.settings]
     known = blueprint.algo in ALGORITHMS or blueprint.algo in EXPORTED
@@ -135,6 +134,13 @@ def _blueprint(record: Mapping[str, Any]) -> Blueprint:
     if blueprint.training["cost"] is not None:
         sum(blueprint.training["cost"].values())
     return blueprint
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Read a list of texts."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"{short(value)} is no list of texts")
+    return tuple(value)
 
 
 def _sentence(error: Exception) -> str:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from agents.costs import Cost
 from agents.update_log import UpdateLog
 from agents.weights import Tensors, read_tensors, write_tensors
-from fl_core.base.errors import InputError, require
+from fl_core.base.bounds import check_numbers, count
+from fl_core.base.errors import require, require_name
+from fl_core.base.fields import check_types
 from fl_core.base.files import write_json
-from fl_core.base.sealed import read_sealed, sealed
+from fl_core.base.sealed import read_sealed, sealed, understood
 
 FORMAT = 5
 CHECKPOINT = "checkpoint.json"
+_COUNT = count(0, 2**53)
 _BEST, _LEARNER = "best/", "learner/"
 
 
@@ -59,6 +62,21 @@ class TrainingState:
     history: list[dict[str, Any]] = field(default_factory=list)
     episodes: int = 0
     recent: list[list[float]] = field(default_factory=list)
+
+    def check(self, where: str) -> None:
+        """Refuse counters and measurements of other types, below zero, or that do not fit each other.
+
+        Raises:
+            InputError: names `where`.
+        """
+        check_types(self, where)
+        for record in (self, self.cost, self.released):
+            check_types(record, where)
+            check_numbers(record, {one.name: _COUNT for one in fields(record) if one.type == "int"}, f"{where}: ")
+        fits = len(self.history) == self.update + 1 and len(self.played) == self.update >= self.best_update
+        require(fits, f"{where} contradicts itself: update is {self.update}, but its history has {len(self.history)}.")
+        for entry in self.history:
+            require_name(f"{where}: history without the entry", "validation_accuracy", entry)
 
 
 def save_checkpoint(
@@ -126,17 +144,14 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     require(path.is_file(), f"'{folder}' holds no {CHECKPOINT} to continue from; start the training anew.")
     record = read_sealed(path, FORMAT)
     log = UpdateLog(folder)
-    try:
+    with understood(f"The file '{path}' describes no training; start it anew"):
         rows = log.read(record["updates"])
         state = dict(record["progress"])
         state |= {"history": [row["measured"] for row in rows], "played": [row["played"] for row in rows[1:]]}
         costs = {name: Cost(**state[name]) for name in ("cost", "released")}
         progress = TrainingState(**state | costs)
+        progress.check(f"The file '{path}'")
         about, name, checksum = dict(record["about"]), str(record["weights"]), str(record["weights_sha256"])
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The file '{path}' describes no training; start it anew.") from error
     tensors = read_tensors(folder / Path(name).name, checksum)
     return Checkpoint(about, progress, _below(tensors, _LEARNER), _below(tensors, _BEST), log)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from agents.checkpoint import CHECKPOINT, load_checkpoint
-from agents.config import TrainingConfig
+from agents.config import PARALLELS, TrainingConfig
 from agents.provenance import environment_record
 from agents.rollouts import choose_executor, choose_parallel
 from agents.trainer import Measurements, Trainer, TrainingResult
 from envs import EnvCore, Setting
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require, require_name
 from fl_core.base.files import drop_leftovers
-from fl_core.base.sealed import require_same
+from fl_core.base.sealed import require_same, understood
 from fl_core.data.populations import share_samples
 
 DEFAULTS: dict[str, Any] = {
@@ -97,12 +97,13 @@ def resume(
     checkpoint = load_checkpoint(folder)
     drop_leftovers(folder)
     about = checkpoint.about
-    try:
+    with understood(f"The file '{folder / CHECKPOINT}' describes no training; start it anew"):
         config = _config_of(about["config"])
         setting, made_in = Setting.resumed(about["settings"], folder), about["environment"]
+        require_name("parallel", about["parallel"], PARALLELS)
         training = Trainer(setting, config, str(about["parallel"]), folder)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"The file '{folder / CHECKPOINT}' describes no training; start it anew.") from error
+    rows = all(len(instances) == config.environments for instances in checkpoint.progress.played)
+    require(rows, f"The checkpoint in '{folder}' contradicts itself: its updates had other numbers of environments.")
     require_same(made_in, environment_record(training.core), f"The training in '{folder}'")
     training.progress, training.best, training.learner = checkpoint.progress, checkpoint.best, checkpoint.learner
     training.log = checkpoint.log

@@ -17,9 +17,9 @@ from experiments.contenders.environments import Environments
 from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
 from experiments.records.costs import PriorRounds
-from experiments.records.fields import items
 from experiments.records.finished import Job
 from fl_core.base.code_version import code_version
+from fl_core.base.fields import items
 from fl_core.data.populations import share_samples
 
 CODE = "experiments.contenders"

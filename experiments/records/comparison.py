@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.records.costs import PriorRounds
-from experiments.records.fields import check_types, items, record_fields, short, written
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.fields import check_types, items, record_fields, written
 from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, write_json
+from fl_core.base.text import short
 from fl_core.data.populations import POPULATIONS, share_samples
-from fl_core.privacy.adjacency import amplified_rate, default_adjacency
+from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
 from fl_core.privacy.ledger import SIGNAL_CLASSES
 from fl_core.run.basis import basis_text
 
@@ -292,6 +293,7 @@ class Comparison:
     def __post_init__(self) -> None:
         where = "The comparison"
         check_types(self, where)
+        require_name(f"{where}: adjacency", self.adjacency, ("", *ADJACENCIES))
         require_name(f"{where}: judged_by", self.judged_by, JUDGED_BY)
         require_name(f"{where}: population", self.population, POPULATIONS)
         for name in ("clients", "rounds"):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
-from experiments.records.fields import check_types, record_fields
 from fl_core.base.errors import require
+from fl_core.base.fields import check_types, record_fields
 from fl_core.privacy import accounting
 
 

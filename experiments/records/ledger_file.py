@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from envs.signals import is_schedule_feature
 from experiments.records.charge_journal import FILE as FILE_OF_CHARGES
 from experiments.records.charge_journal import describe, read_journal, require_prefix, require_same_run
 from experiments.records.consistency import check_books, check_folder
-from experiments.records.shown import Shown, not_covered
+from experiments.records.run_facts import RunFacts
+from experiments.records.shown import Shown
 from fl_core.base.errors import InputError, require
+from fl_core.base.fields import items, record_fields
 from fl_core.base.files import spelled_out, write_json
-from fl_core.base.sealed import read_sealed, sealed
+from fl_core.base.sealed import read_sealed, sealed, understood
 from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
@@ -26,74 +28,6 @@ FILE = "ledger.json"
 PROGRESS = ("rounds_done", "diverged", "shown", "cohorts")
 """Facts that change on a run's way."""
 _LEGEND = "each charge is [round from 0, [[release, noise multiplier, signal class], ...]]"
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """Facts of a run that its ledgers do not hold.
-
-    Attributes:
-        task, method, controller, seed, guarantee, clients, sampling, sampling_rate, placement: as it was set up.
-        cohort: expected clients per round.
-        rounds: rounds planned.
-        rounds_done: rounds that ran.
-        exchanges, private: whether anything leaves the clients, and whether it is clipped and noised.
-        diverged: whether the run stopped because its model, or an action of its controller, was no longer finite.
-        knobs: what the controller set.
-        signals: what the controller read, and the class of each.
-        adaptive: whether the controller chose the noise from what was released. Clip norms do not count: the noise
-            scales with them, and its multiplier stays what the schedule says.
-        uncovered: what was given away without noise.
-        population: whose data the clients hold.
-        tuning: what training and tuning the controller took, in words; "" for none.
-        noise_drawn_by: one of `DRAWERS`; "" in records from before this was written down.
-        shown: metrics that were written though they are exact figures of the clients.
-        cohorts: sizes of the sampled cohorts that came, where uploads carry shares of the noise; () elsewhere.
-        noise: one of `NOISES`.
-    """
-
-    task: str
-    method: str
-    controller: str
-    seed: int
-    guarantee: str
-    clients: int
-    cohort: float
-    sampling: str
-    sampling_rate: float
-    placement: str
-    rounds: int
-    rounds_done: int
-    exchanges: bool
-    private: bool
-    diverged: bool
-    knobs: tuple[str, ...]
-    signals: Mapping[str, str]
-    adaptive: bool
-    uncovered: tuple[str, ...]
-    population: str = "all"
-    tuning: str = ""
-    noise_drawn_by: str = ""
-    shown: tuple[str, ...] = ()
-    cohorts: tuple[float, ...] = ()
-    noise: str = "seeded"
-
-    @property
-    def not_covered(self) -> tuple[str, ...]:
-        """Disclosures that no ε covers, in words."""
-        return not_covered(self.uncovered, self.shown)
-
-    @property
-    def clients_add_noise(self) -> bool:
-        """True if single uploads carry noise."""
-        if not self.noise_drawn_by:
-            return self.private and (self.placement != "central" or self.guarantee == "as-published")
-        return self.noise_drawn_by == "clients"
-
-    @property
-    def noise_in_advance(self) -> bool:
-        """True if noise and length of the run were fixed in advance, so that PLD and Rényi DP values of ε hold."""
-        return not self.adaptive and not self.diverged
 
 
 def sets_noise(knobs: Sequence[str], guarantee: str) -> bool:
@@ -251,20 +185,17 @@ def read_record(folder: Path) -> RunRecord:
     path = folder / FILE
     require(path.is_file(), f"'{folder}' is not the folder of a run: it has no {FILE}.")
     content = read_sealed(path, FORMAT)
-    try:
-        facts = dict(content["facts"])
+    with understood(f"The file '{path}' is not one that a run wrote"):
+        facts = record_fields(RunFacts, content["facts"], f"The file '{path}'")
         for name in ("knobs", "uncovered", "shown", "cohorts"):
-            facts[name] = tuple(facts[name])
+            facts[name] = items(facts[name], name, lambda one: one)
         books = Books(
             Ledger.from_state(content["ledger"]),
             None if content["claim"] is None else Ledger.from_state(content["claim"]),
             tuple(Ledger.from_state(one) for one in content["clients"]),
         )
         record = RunRecord(RunFacts(**facts), books)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"The file '{path}' is not one that a run wrote ({error!r}).") from error
+        record.facts.check(f"The file '{path}'")
     check_books(path, asdict(record.facts), record.books)
     record = _with_journal(record, folder, bool(content.get("journal")))
     check_folder(folder, asdict(record.facts), record.books)

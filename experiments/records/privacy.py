@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envs import EnvCore
-from experiments.records.ledger_file import RunFacts, RunRecord, record_of, sets_noise
+from experiments.records.ledger_file import RunRecord, record_of, sets_noise
+from experiments.records.run_facts import RunFacts
 from experiments.records.shown import not_covered
 from fl_core.base.files import spelled_out
 from fl_core.privacy.ledger import NOTHING

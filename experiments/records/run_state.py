@@ -13,9 +13,9 @@ from agents.provenance import environment_record
 from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore
 from envs.acting import Policy
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_json
-from fl_core.base.sealed import read_sealed, require_same, sealed
+from fl_core.base.sealed import read_sealed, require_same, sealed, understood
 from policies.catalog import CONTROLLERS
 
 FORMAT = 3
@@ -141,14 +141,15 @@ def load_run_state(folder: Path) -> RunState:
     require(folder.is_dir(), f"'{folder}' is no folder, so there is no run to continue.")
     require(path.is_file(), f"'{folder}' holds no {RECORD}, so no interrupted run: it is complete, or no run at all.")
     record = read_sealed(path, FORMAT)
-    try:
+    with understood(f"The file '{path}' describes no run; start it anew"):
         about, plain, remembers = dict(record["about"]), dict(record["plain"]), record["remembers"]
         file, checksum = folder / Path(record["tensors"]).name, str(record["tensors_sha256"])
         tensors = read_tensors(file, checksum, finite=False)  # a figure that is not known yet is NaN
-        memory = tuple(tensors.pop(f"{_CONTROLLER}{place}").numpy() for place in range(remembers or 0))
+        held = sum(name.startswith(_CONTROLLER) for name in tensors)
+        fits = not held if remembers is None else type(remembers) is int and remembers == held
+        require(fits, f"The file '{path}' says that the controller remembers {remembers}, but {held} arrays are there.")
+        memory = tuple(tensors.pop(f"{_CONTROLLER}{place}").numpy() for place in range(held))
         core = {"tensors": tensors, "plain": plain}
         made_in = dict(record["made_in"])
         memories = None if remembers is None else memory
         return RunState(about=about, made_in=made_in, core=core, memory=memories, **about)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"The file '{path}' describes no run; start it anew.") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,30 @@ def read_sealed(path: Path, file_format: int) -> dict[str, Any]:
         f"The file '{path}' was written by dpilot {written}, but this is dpilot {here}.",
     )
     return record
+
+
+@contextlib.contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Turn whatever the values of a stranger's record raise where they are used into one sentence.
+
+    The checks of types come before; this is for what only the use can find out.
+
+    Args:
+        what: the record, for the message: "The file 'x' describes no training".
+
+    Raises:
+        InputError: the block raised one, or an error of types, values, names or shapes.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except _MISFITS as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise InputError(f"{what}: {' '.join(reason.split())[:200].rstrip('.')}.") from error
+
+
+_MISFITS = (ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def require_same(said: Any, asked: Any, what: str) -> None:

@@ -36,7 +36,7 @@ def is_number(value: object) -> bool:
 
 EPSILON = Bounds(
     1e-6,
-    1e9,
+    1e6,
     "less asks for noise in which nothing can be learned, and more promises nothing; inf trains without noise",
     also=(math.inf,),
 )

@@ -348,7 +348,7 @@ class Ledger:
                 require(content[key] == mine, f"The ledger's state has {key} {content[key]}, but the run has {mine}.")
             for index, releases in content["charges"]:
                 fresh.charge(index, [Release(name, float(sigma), kind) for name, sigma, kind in releases])
-        except (AttributeError, BudgetExhausted, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, BudgetExhausted, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
@@ -365,7 +365,7 @@ class Ledger:
         try:
             size = (float(state["epsilon"]), state["delta"], state["sampling_rate"], state["rounds"], state["claim"])
             ledger = cls(*size, state.get("adjacency", "add-remove"), state.get("adaptive", True))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
@@ -406,6 +406,7 @@ class Ledger:
     def _join(self, releases: Sequence[Release]) -> float:
         require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
         for release in releases:
+            require(isinstance(release.name, str), f"The name of a release is {release.name!r}, but it must be text.")
             require_noise_multiplier(release.noise_multiplier, zero_allowed=math.isinf(self.epsilon))
             require_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)

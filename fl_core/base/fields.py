@@ -14,6 +14,7 @@ from typing import Any
 
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import json_number, spelled_out
+from fl_core.base.text import short
 
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "int": (lambda v: isinstance(v, numbers.Integral) and not isinstance(v, bool), "a whole number"),
@@ -26,6 +27,29 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda v: isinstance(v, str), "a text"),
     "bool": (lambda v: isinstance(v, bool), "true or false"),
     "tuple[str, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v), "a list of texts"),
+    "tuple[float, ...]": (lambda v: isinstance(v, tuple) and all(map(_is_finite, v)), "a list of numbers"),
+    "list[list[int]]": (
+        lambda v: isinstance(v, list) and all(isinstance(one, list) and all(map(_is_whole, one)) for one in v),
+        "lists of whole numbers",
+    ),
+    "list[list[float]]": (
+        lambda v: isinstance(v, list) and all(isinstance(one, list) and all(map(_is_finite, one)) for one in v),
+        "lists of numbers",
+    ),
+    "list[dict[str, Any]]": (
+        lambda v: (
+            isinstance(v, list) and all(isinstance(one, dict) and all(map(_is_figure, one.values())) for one in v)
+        ),
+        "a list of names with numbers",
+    ),
+    "dict[str, float]": (
+        lambda v: isinstance(v, dict) and all(map(_is_finite, v.values())),
+        "names with numbers",
+    ),
+    "Mapping[str, str]": (
+        lambda v: isinstance(v, Mapping) and all(isinstance(x, str) for x in v.values()),
+        "names with texts",
+    ),
     "Mapping[str, Any]": (
         lambda v: isinstance(v, Mapping) and all(isinstance(k, str) and _is_scalar(x) for k, x in v.items()),
         "names with texts or numbers",
@@ -49,6 +73,8 @@ def check_types(record: Any, where: str) -> None:
 def _check_of(annotation: str) -> tuple[Callable[[Any], bool], str]:
     if annotation in _CHECKS:
         return _CHECKS[annotation]
+    if annotation.isidentifier():  # a record of that class
+        return lambda v: type(v).__name__ == annotation, f"a {annotation} record"
     name = annotation.removeprefix("tuple[").removesuffix(", ...]")  # a tuple of records of that class
     return (
         lambda v: isinstance(v, tuple) and all(type(x).__name__ == name for x in v),
@@ -60,14 +86,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or _is_finite(value)
+
+
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, (str, bool)) or (_is_number(value) and not math.isnan(value))
-
-
-def short(value: Any) -> str:
-    """Quote a value in a message, cut to 60 letters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def written(record: Any) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""Checks of a controller's record, which anybody may have written, before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.algorithms import ALGORITHMS, POLICY_OPTIONS
+from agents.learned import Blueprint
+from agents.options import OPTIONS
+from fl_core.base.bounds import Bounds, count
+from fl_core.base.errors import require, require_name
+from fl_core.base.text import short
+from fl_core.base.values import read_value
+from fl_core.run.config import SEED
+
+COUNT = count(0, 2**53)
+MOST_ENTRIES = 4096
+"""Most features or knobs of a controller."""
+_TEXTS = ("task", "knobs", "signals", "population", "generator", "context")
+_SCALES = ("log", "linear")
+
+
+def check_blueprint(blueprint: Blueprint) -> None:
+    """Refuse values that no training leaves.
+
+    Raises:
+        InputError: a value is of another type or out of its range.
+        KeyError, TypeError: something is missing or cannot be looked into.
+    """
+    own = blueprint.arguments if blueprint.algo in ALGORITHMS else {}  # files of other libraries describe themselves
+    for name, value in own.items():
+        require_name("policy: option", name, POLICY_OPTIONS)
+        OPTIONS[name].check(f"policy: {name}", tuple(value) if isinstance(value, list) else value)
+    Bounds(0.1, 1e6).check("feature_bound", blueprint.feature_bound)
+    for what, entries in (("features", blueprint.features), ("knobs", blueprint.knobs)):
+        require(
+            0 < len(entries) <= MOST_ENTRIES, f"{what} has {len(entries)} entries, but it needs 1 to {MOST_ENTRIES}."
+        )
+    for knob in blueprint.knobs:
+        _check_knob(dict(knob))
+    _check_settings(dict(blueprint.settings))
+    _check_training(dict(blueprint.training))
+
+
+def _check_knob(knob: dict[str, Any]) -> None:
+    read_value("name of a knob", knob["name"], str)
+    require_name("scale of a knob", knob["scale"], _SCALES)
+    for end in ("low", "high"):
+        Bounds(-1e12, 1e12).check(f"knob {knob['name']}: {end}", knob[end])
+    require(knob["low"] <= knob["high"], f"knob {knob['name']} goes from {knob['low']} to {knob['high']}.")
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        require(isinstance(value, (str, int, float)), f"settings: {name} is {short(value)}, but it must be one value.")
+    for name in _TEXTS:
+        read_value(f"settings: {name}", settings.get(name, ""), str)
+    read_value("settings: task", settings["task"], str)
+    count(1, 1_000_000).check("settings: decision_rounds", settings["decision_rounds"])
+
+
+def _check_training(training: dict[str, Any]) -> None:
+    for name in ("cost", "released"):
+        for part, rounds in dict(training.get(name) or {}).items():
+            COUNT.check(f"training: {name}.{part}", rounds)
+    for name in ("seed", "episodes"):
+        COUNT.check(f"training: {name}", training.get(name) or 0)
+    for name in ("validation_instances", "train_instances"):
+        seeds = training.get(name) or []
+        require(isinstance(seeds, list), f"training: {name} is {short(seeds)}, but it must be a list of seeds.")
+        for seed in seeds:
+            SEED.check(f"training: {name}", seed)
+    config = training.get("config") or {}
+    require(isinstance(config, dict), f"training: config is {short(config)}, but it must be names with values.")

@@ -1,0 +1,191 @@
+"""Records that a stranger has edited, and sealed again, are refused in a sentence or can be used."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import experiments.commands.run as run_module
+from agents import load_controller, train
+from agents.training import resume
+from envs import EnvCore, Setting
+from experiments.cli import main
+from experiments.commands.ledger import print_report
+from experiments.contenders.trainings import load_trainings
+from experiments.records.comparison import Comparison
+from experiments.records.ledger_file import read_record
+from experiments.reports.comparison import table
+from experiments.reports.verdict import verdict
+from experiments.terminal import console
+from fl_core.base.errors import InputError
+from fl_core.base.files import digest
+from tests.agents.conftest import SHORT, TINY
+from tests.fuzz import reseal, survivors
+
+EDITS = 100
+MANY = 500
+SIZE = ["--clients", "8", "--executor", "vectorized", "--quiet"]
+COUNTS = [EDITS, pytest.param(MANY, marks=pytest.mark.long)]
+
+
+def _only(root: Path) -> Path:
+    (folder,) = root.iterdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder with its ledger alone."""
+    root = tmp_path_factory.mktemp("finished")
+    assert main(["run", "--rounds", "3", "--controller", "fixed:0.5", *SIZE, "--runs", str(root)]) == 0
+    folder = _only(root)
+    for name in ("charges.jsonl", "config.yaml", "summary.json"):
+        (folder / name).unlink()
+    path = folder / "ledger.json"
+    path.write_text(json.dumps(reseal(json.loads(path.read_text()) | {"journal": None})))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder from which the run can go on."""
+    root, plain, calls = tmp_path_factory.mktemp("interrupted"), EnvCore.step, 0
+
+    def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise KeyboardInterrupt
+        return plain(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EnvCore, "step", step)
+        patched.setattr(run_module, "SAVE_SECONDS", -1.0)
+        assert main(["run", "--rounds", "5", "--controller", "random", *SIZE, "--runs", str(root)]) == 130
+    return _only(root)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("training") / "run"
+    train(TINY, SHORT, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("compared")
+    command = ["compare", "--controllers", "fixed:0.5", "fixed:1", "--seeds", "2", "--rounds", "2"]
+    assert main([*command, *SIZE, "--runs", str(root)]) == 0
+    return _only(root)
+
+
+def _hold(path: Path, use: Callable[[], Any], edits: int, seal: Callable[[Any], Any] = reseal) -> None:
+    refused, used, faults = survivors(path, use, edits, 5, seal)
+    assert not faults, "\n".join(faults)
+    assert refused > edits / 4
+    assert used > 0, "not even a harmless edit is taken, so the fixture itself is refused"
+
+
+def _seal_ledger(record: Any) -> Any:
+    ledger = record.get("ledger")
+    if isinstance(ledger, dict):
+        with contextlib.suppress(ValueError, RecursionError):
+            ledger["sha256"] = digest({name: value for name, value in ledger.items() if name != "sha256"})
+    return reseal(record)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_ledgers(edits: int, finished: Path) -> None:
+    def use() -> None:
+        print_report(read_record(finished), console(100, io.StringIO()))
+
+    _hold(finished / "ledger.json", use, edits, _seal_ledger)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_bundles(edits: int, training: Path) -> None:
+    folder = training / "controller"
+
+    def use() -> None:
+        controller = load_controller(folder)
+        controller.predict(np.zeros(len(controller.blueprint.features), np.float32))
+        controller.describe()
+        trainings = load_trainings(f"ppo:{folder}")
+        assert all((trainings.names, trainings.label, trainings.words, trainings.rounds >= 0))
+        trainings.differences(Setting.of())
+
+    _hold(folder / "controller.json", use, edits)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_states_of_runs(edits: int, interrupted: Path, tmp_path: Path) -> None:
+    def use() -> None:
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(interrupted, tmp_path / "copy")
+        run_module.RunCommand(resume=tmp_path / "copy").execute()
+
+    _hold(interrupted / "state.json", use, edits)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_checkpoints_of_trainings(edits: int, training: Path) -> None:
+    _hold(training / "checkpoint.json", lambda: resume(training), edits)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_comparisons(edits: int, compared: Path) -> None:
+    def use() -> None:
+        comparison = Comparison.read(compared / "comparison.json")
+        assert all((table(comparison), verdict(comparison), comparison.basis))
+
+    _hold(compared / "comparison.json", use, edits, lambda record: record)
+
+
+DEPTH = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("ledger.json", ["ledger", "{}"]),
+        ("state.json", ["run", "--resume", "{}"]),
+        ("checkpoint.json", ["train", "--resume", "{}"]),
+        ("controller.json", ["run", "--controller", "ppo:{}"]),
+    ],
+)
+@pytest.mark.parametrize(
+    "content", [DEPTH, '{"a": ' * 5000 + "1" + "}" * 5000, '{"a": NaN}', '{"a": 1, "a": 2}', '{"a": 1e999}', "\x00"]
+)
+def test_files_that_are_no_records_are_refused_by_every_command(
+    file: str, command: list[str], content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / file).write_text(content)
+    assert main([word.format(tmp_path) for word in command]) == 2
+    complaint = capsys.readouterr().err.strip()
+    assert complaint.startswith(f"dpilot: The file '{tmp_path / file}'")
+    assert "\n" not in complaint
+
+
+@pytest.mark.parametrize("task", ["[/x]", "[bold]x", "\x1b[31mred", "a\nb", "=1+1"])
+def test_text_of_strangers_is_shown_as_it_stands_or_refused(task: str, finished: Path) -> None:
+    path = finished / "ledger.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(reseal(record | {"facts": record["facts"] | {"task": task}})))
+    out = io.StringIO()
+    if task.isprintable():
+        print_report(read_record(finished), console(100, out))
+        assert task in out.getvalue()
+    else:
+        with pytest.raises(InputError, match=r"characters that cannot be shown\.$") as caught:
+            read_record(finished)
+        assert str(caught.value).isprintable()
+    path.write_text(json.dumps(record))
