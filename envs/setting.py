@@ -15,7 +15,7 @@ from envs.knobs import knob_names
 from envs.rewards import find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
-from fl_core.base.errors import require, require_count, require_name
+from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.base.sealed import require_same
 from fl_core.base.values import field_kinds, read_list, read_value
@@ -72,6 +72,19 @@ SETTING_NAMES = ("task", *_SPEC_KINDS, *_FEDERATION_KINDS)
 """Names of the keyword arguments of `Setting.of`, and so of `gym.make`."""
 
 
+class UnknownSetting(InputError, TypeError):
+    """A keyword argument that is no setting, told as Python tells it, too: TorchRL tries `frameskip` and reads that."""
+
+    def __init__(self, name: str):
+        """Name the argument, and the settings that it may have been meant for."""
+        sentence = str(unknown_name("setting", name, SETTING_NAMES)).rstrip(".")
+        super().__init__(f"{sentence} (unexpected keyword argument '{name}').")
+        self._name = name
+
+    def __reduce__(self) -> tuple[type[UnknownSetting], tuple[str]]:
+        return type(self), (self._name,)
+
+
 @dataclass(frozen=True)
 class Setting:
     """All settings of an environment: equal settings are equal environments.
@@ -112,7 +125,8 @@ class Setting:
             InputError: a name is unknown or a value is not allowed.
         """
         for name in settings:
-            require_name("setting", name, SETTING_NAMES)
+            if name not in SETTING_NAMES:
+                raise UnknownSetting(name)
         given = named_parts({name: value for name, value in settings.items() if value is not None})
         spec = EnvSpec(**_read(given, _SPEC_KINDS))
         overrides = {name: value for name, value in given.items() if name in _FEDERATION_KINDS}
