@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -254,6 +254,15 @@ class LearnedController:
             f"{who} decides every {rounds} rounds, but decision_rounds of the environment is "
             f"{core.spec.decision_rounds}.",
         )
+
+    def for_env(self, env: Any) -> Self:
+        """Return the controller itself, as those that are hand-coded are made for an environment.
+
+        Raises:
+            InputError: as `check`.
+        """
+        self.check(env)
+        return self
 
     # ---------------------------------------------------------------- environments and learners of its own
 

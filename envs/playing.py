@@ -42,6 +42,9 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
         midway: whether the runs and the state go on together from between two decisions.
     """
     policy = as_policy(policy, len(core.knobs))
+    check = getattr(policy, "check", None)
+    if check is not None:
+        check(core)  # a learned policy refuses an environment that it was not made for
     start = np.full(core.runs, not midway)
     predict = getattr(policy, "predict_unclipped", policy.predict)
     while not core.finished.all():

@@ -50,6 +50,13 @@ class Reward:
     every_decision: bool = False
     needs_reference: bool = False
 
+    @property
+    def cost(self) -> str:
+        """What it costs beside the rounds of the episodes, in words."""
+        if self.needs_reference:
+            return "a whole run of the default clip norm, inside the first reset on each instance"
+        return "an evaluation after every decision" if self.every_decision else "an evaluation at the end"
+
 
 def _final_accuracy(figures: RewardInputs) -> FloatArray:
     return figures.ended * figures.accuracy

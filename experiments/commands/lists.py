@@ -238,8 +238,8 @@ def _choices() -> Rows:
 
 
 def _rewards() -> Rows:
-    yield ("reward", "what it rewards")
-    yield from ((name, reward.summary) for name, reward in REWARDS.items())
+    yield ("reward", "what it rewards", "what it costs")
+    yield from ((name, reward.summary, reward.cost) for name, reward in REWARDS.items())
 
 
 LISTS: dict[str, Callable[[], Rows]] = {

@@ -74,9 +74,12 @@ class Trainings:
         record = here.as_record()
         met, meets = (str(one.get("generator") or "their seeds alone") for one in (own, record))
         found = [f"where instances differ in {met}, not {meets}"] if met != meets else []
-        for name in ("task", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
+        for name in ("task", "dataset", "model", "method", "epsilon", "delta", "rounds", "clients", "sampling_rate"):
             if name in own and own[name] != record[name]:
                 found.append(f"with {name} {own[name]}, not {record[name]}")
+        name, shown = "telemetry_share", self.first.view["signals"] == "accounted"
+        if shown and own.get(name) != record[name]:  # which sets the noise of what it sees
+            found.append(f"with {name} {own.get(name)}, not {record[name]}")
         return found
 
     def releases(self, environments: Environments) -> tuple[PriorRounds, ...]:

@@ -12,8 +12,9 @@ import pytest
 
 from agents import TrainingResult, load_controller, train
 from agents.validation import Validation
-from envs import DPilotEnv, Setting
+from envs import DPilotEnv, Setting, make_core, run_to_the_end
 from envs.references import ReferenceAccuracies
+from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
 from tests.agents.conftest import SHORT, TINY
@@ -95,3 +96,28 @@ def test_a_controller_from_before_populations_was_trained_on_all(trained: Traini
         type(blueprint)(**{**vars(blueprint), "settings": settings}), trained.controller.policy
     )
     assert old.population == "all"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"decision_rounds": 1}, "decides every 2 rounds, but decision_rounds of the environment is 1"),
+        ({"signals": "paper"}, "was trained on the signals"),
+        ({"context": "visible"}, "was trained on the signals"),
+        ({"knobs": "clip_change"}, "was trained on the signals"),
+    ],
+)
+def test_whoever_plays_it_is_told_what_it_was_not_made_for(saved: Path, changes: dict[str, Any], words: str) -> None:
+    controller = load_controller(saved)
+    core = make_core(1, **{**TINY, **controller.view, "reward": "final-accuracy", **changes})
+    with pytest.raises(InputError, match=words):
+        run_to_the_end(core, controller, [RunSettings(seed=3)], lambda _: None)
+    with pytest.raises(InputError, match=words):
+        controller.for_env(core)
+
+
+def test_another_task_or_budget_is_played(saved: Path) -> None:
+    controller = load_controller(saved)
+    core = make_core(1, **{**TINY, **controller.view, "reward": "final-accuracy", "epsilon": 3.0, "model": "mlp-small"})
+    run_to_the_end(core, controller.for_env(core), [RunSettings(seed=3)], lambda _: None)
+    assert core.finished.all()
