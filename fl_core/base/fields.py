@@ -32,6 +32,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda v: isinstance(v, list) and all(isinstance(one, list) and all(map(_is_whole, one)) for one in v),
         "lists of whole numbers",
     ),
+    "list[float]": (lambda v: isinstance(v, list) and all(map(_is_finite, v)), "a list of numbers"),
     "list[list[float]]": (
         lambda v: isinstance(v, list) and all(isinstance(one, list) and all(map(_is_finite, one)) for one in v),
         "lists of numbers",
