@@ -21,6 +21,7 @@ def test_ppo_trains() -> None:
     from tianshou.env import DummyVectorEnv
     from tianshou.utils.net.common import Net
     from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
+    from tianshou.utils.torch_utils import policy_within_training_step
 
     torch.manual_seed(0)
     rows = DummyVectorEnv([lambda: gym.make(ID, **TINY) for _ in range(2)])
@@ -41,11 +42,7 @@ def test_ppo_trains() -> None:
         found = collector.collect(n_step=12)
         assert found.n_collected_episodes == 4
         assert (found.returns > 0).all()
-        with (
-            algorithm.policy.torch_train_mode()
-            if hasattr(algorithm.policy, "torch_train_mode")
-            else torch.enable_grad()
-        ):
+        with policy_within_training_step(policy):
             algorithm.update(buffer=buffer, batch_size=6, repeat=2)
         collector.reset_buffer()
     assert any(not torch.equal(old, new) for old, new in zip(before, actor.parameters(), strict=True))
