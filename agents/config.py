@@ -17,7 +17,7 @@ from envs.instances import INSTANCES
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import InputError, require_name
 from fl_core.run.choices import CHOICES, one_of
-from fl_core.run.config import SEED
+from fl_core.run.ranges import SEED
 
 PARALLELS = ("auto", "rows", "processes")
 

@@ -14,8 +14,8 @@ from agents.learned import core_of
 from agents.online_learner import OnlineLearner, OnlineSettings, keyed_randomness
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_value
-from fl_core.run.config import SEED
 from fl_core.run.plan import FloatArray
+from fl_core.run.ranges import SEED
 
 State = tuple[NDArray[Any], ...]
 NAME = "online-ppo"

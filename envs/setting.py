@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from fl_core.base.files import digest, spelled_out
 from fl_core.base.sealed import require_same
 from fl_core.base.values import field_kinds, read_list, read_value
 from fl_core.recipes.mechanism import NOISE_KNOBS
+from fl_core.run.budget import restated, stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.parts import PARTS, origins_of, part_names, require_loaded
 
@@ -176,7 +178,7 @@ class Setting:
         for name in changes:
             require_name("setting", name, [*_SPEC_KINDS, *_FEDERATION_KINDS])
         changes = named_parts(changes)
-        shown, own = _read(changes, _SPEC_KINDS), _read(changes, _FEDERATION_KINDS)
+        shown, own = _read(changes, _SPEC_KINDS), restated(_read(changes, _FEDERATION_KINDS))
         spec = replace(self.spec, **shown) if shown else self.spec
         if all(getattr(self.federation, name) == value for name, value in own.items()):
             return Setting(self.task, spec)
@@ -250,12 +252,19 @@ class Setting:
             require_name("setting", name, [*SETTING_NAMES, *_CLIP_NAMES])
         values = {name: value for name, value in record.items() if name not in _CLIP_NAMES}
         name = read_value("task", values.pop("task", "digits"), str)
-        missing = [one for one in (*_CLIP_NAMES, *_FEDERATION_KINDS) if record.get(one) is None]
+        needed = [one for one in (*_CLIP_NAMES, *_FEDERATION_KINDS) if one != "noise_multiplier"]
+        missing = [one for one in needed if record.get(one) is None]
         require(
             name in TASKS or not missing,
             f"task '{name}' is not built in, and its record lacks {', '.join(missing)}.",
         )
-        found = cls.of(name if name in TASKS else None, **values)
+        found = cls.of(name if name in TASKS else None, **stated(values))
+        told = values.get("epsilon", found.federation.epsilon)
+        require(
+            stated(values) == values or math.isclose(read_value("epsilon", told, float), found.federation.epsilon),
+            f"epsilon is {told}, but rounds at noise_multiplier {found.federation.noise_multiplier} have "
+            f"{found.federation.epsilon}; give one of the two.",
+        )
         summary = found.task.summary if name in TASKS else ""
         return cls(replace(_with_clips(found.task, record), name=name, summary=summary), found.spec)
 

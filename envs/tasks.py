@@ -12,6 +12,7 @@ from typing import Any
 
 from fl_core.base.errors import require_name
 from fl_core.base.values import field_kinds, read_value
+from fl_core.run.budget import UnstatedEpsilon, restated
 from fl_core.run.config import FederationConfig
 
 
@@ -54,7 +55,7 @@ TASKS: dict[str, Task] = {
                 local_steps=4,
                 batch_size=8,
                 learning_rate=0.2,
-                epsilon=8.0,
+                epsilon=UnstatedEpsilon(8.0),
             ),
             clip_range=(0.1, 8.0),
             clip_norm=1.0,
@@ -71,7 +72,7 @@ TASKS: dict[str, Task] = {
                 local_steps=4,
                 batch_size=16,
                 learning_rate=0.2,
-                epsilon=8.0,
+                epsilon=UnstatedEpsilon(8.0),
                 evaluation_samples=2000,
             ),
             clip_range=(0.1, 8.0),
@@ -101,4 +102,4 @@ def find_task(name: str, **overrides: Any) -> Task:
         require_name("setting", field, _KINDS)
         if value is not None:
             changes[field] = read_value(field, value, _KINDS[field])
-    return replace(task, federation=replace(task.federation, **changes)) if changes else task
+    return replace(task, federation=replace(task.federation, **restated(changes))) if changes else task

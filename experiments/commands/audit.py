@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fl_core.audit.audit import Audit, audit
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
+from fl_core.run.budget import stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.parts import origins_of
@@ -212,10 +213,9 @@ class AuditCommand:
         words = ["dpilot", "audit", "--task", self.task, "--clip-norm", f"{self.clip_norm:g}"]
         words += ["--canaries", str(self.canaries), "--seed", str(self.seed)]
         usual = find_task(self.task).federation
-        for one in fields(FederationConfig):
-            value = getattr(self.federation, one.name)
-            if value != getattr(usual, one.name):
-                words += [f"--{one.name.replace('_', '-')}", str(value)]
+        for name, value in stated(asdict(self.federation)).items():
+            if value != getattr(usual, name):
+                words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join([*words, "--page", str(self.page)])
 
 

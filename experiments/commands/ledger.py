@@ -31,7 +31,7 @@ from fl_core.base.files import spelled_out, write_bytes
 from fl_core.privacy.accounting import ACCOUNTANTS
 from fl_core.privacy.ledger import Ledger
 from fl_core.run.basis import UNIT
-from fl_core.run.config import delta_warning
+from fl_core.run.budget import delta_warning
 
 FIGURE = "ledger.png"
 ACCOUNTANTS_HELP = (

@@ -122,6 +122,11 @@ def _sentence(box: str) -> str:
         lambda found: f"{found[1]} is {found[3]}, but it must be a {'whole ' if 'int' in found[2] else ''}number",
         message,
     )
+    message = re.sub(
+        r"^Error parsing (--[\w-]+): no type matching \{None\}\|(FLOAT|INT) could be instantiated from \['(.*)'\]",
+        lambda found: f"{found[1]} is {found[3]}, but it must be a {'whole ' if found[2] == 'INT' else ''}number",
+        message,
+    )
     near = re.findall(r"^--[a-z][\w-]*", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
     message = message.rstrip(".")
     return f"{message}; did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else f"{message}."
@@ -130,6 +135,8 @@ def _sentence(box: str) -> str:
 # ---------------------------------------------------------------- files of options
 
 
+_BUDGET = ("epsilon", "noise-multiplier")
+"""Options of which one is given: a typed one takes the place of the other in a file."""
 Reader = Callable[[Sequence[str]], list[str]]
 """Reader of what was typed, or stands in a file outside groups: names with an owner become those that are parsed."""
 
@@ -142,7 +149,12 @@ def with_config(name: str, cls: type[Any], arguments: Sequence[str], read: Reade
     """
     given = last_value(arguments, "config")
     typed = read(arguments)
-    return typed if given is None else [*config_arguments(name, cls, Path(given), read), *typed]
+    if given is None:
+        return typed
+    stated = {option for option in _BUDGET if last_value(typed, option) is not None}
+    rivals = tuple(f"--{option}=" for option in _BUDGET if stated and option not in stated)
+    written = config_arguments(name, cls, Path(given), read)
+    return [*(one for one in written if not one.startswith(rivals)), *typed]
 
 
 def last_value(arguments: Sequence[str], option: str) -> str | None:

@@ -48,7 +48,8 @@ from fl_core.base.files import drop_leftovers, read_json, write_json
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.run.basis import basis_of
 from fl_core.run.choices import one_of
-from fl_core.run.config import SEED, FederationConfig, RunSettings
+from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.ranges import SEED
 
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""

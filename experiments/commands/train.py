@@ -31,6 +31,7 @@ from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.files import read_json, write_json
 from fl_core.data.populations import POPULATIONS
+from fl_core.run.budget import stated
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
 
@@ -181,8 +182,9 @@ def compare_command(blueprint: Blueprint, folder: Path) -> str:
     """Compose the command that compares a trained controller in the setting it was trained in."""
     task = str(blueprint.settings["task"])
     changes: list[str] = []
+    settings = stated(blueprint.settings)
     for name, value in asdict(find_task(task).federation).items():
-        chosen = blueprint.settings.get(name, value)
+        chosen = settings.get(name, value)
         if chosen != value and name not in _NOT_COMPARED:
             changes += [f"--{name.replace('_', '-')}", str(chosen)]
     if blueprint.settings.get("generator"):

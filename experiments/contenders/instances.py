@@ -17,6 +17,7 @@ from experiments.contenders.environments import Environments
 from experiments.records.comparison import Instance
 from fl_core.base.errors import require, require_name
 from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
+from fl_core.run.budget import restated
 from fl_core.run.config import FederationConfig, RunSettings
 
 _FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
@@ -131,7 +132,7 @@ def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instanc
 
 def _instance(changes: Mapping[str, Any], config: FederationConfig) -> Instance:
     own = {name: value for name, value in changes.items() if name in RUN_SETTINGS}
-    shared = replace(config, **{name: value for name, value in changes.items() if name not in own})
+    shared = replace(config, **restated({name: value for name, value in changes.items() if name not in own}))
     target = own.get("epsilon", shared.epsilon)
     RunSettings(seed=0, **own)  # these three refuse what the federation does not allow
     shared.check_epsilon(target)

@@ -227,7 +227,8 @@ def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConf
     values = {"population": "all", **values}  # a paper's federation is made of its whole dataset
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the papers' delta: it is told once, with the table
-        config = find_task("digits", **{**values, "guarantee": "as-published", "epsilon": math.inf}).federation
+        free = {"guarantee": "as-published", "epsilon": math.inf, "noise_multiplier": None}
+        config = find_task("digits", **{**values, **free}).federation
         if not config.recipe().private:
             return replace(config, guarantee="sound")
         return find_task("digits", **{**values, "guarantee": guarantee}).federation

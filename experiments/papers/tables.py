@@ -1,7 +1,8 @@
 """The tables of the papers: which runs stand behind each printed number. One YAML file per table, beside this module.
 
 The settings of a cell are merged from four layers: the table's, the block's, the row's and the column's. A later layer
-replaces what an earlier one says, except that `set` and `without` add up.
+replaces what an earlier one says, except that `set` and `without` add up; a noise multiplier replaces an epsilon too,
+and the reverse.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.run.budget import restated
 from fl_core.run.config import FederationConfig
 
 FOLDER = Path(__file__).parent
@@ -57,6 +59,7 @@ Layer = Mapping[str, Any]
 _OWN = ("clip_norm", "controller")
 """Settings of a layer beside the fields of `FederationConfig`."""
 _ADDED = ("set", "without")
+_RIVALS = {"epsilon": "noise_multiplier", "noise_multiplier": "epsilon"}
 _ALLOWED = frozenset([*_OWN, *(one.name for one in fields(FederationConfig))])
 
 
@@ -118,10 +121,16 @@ class PaperTable:
 
 
 def merge(*layers: Layer) -> dict[str, Any]:
-    """Merge layers, later ones on top; `set` and `without` add up."""
+    """Merge layers, later ones on top; `set` and `without` add up.
+
+    Raises:
+        InputError: a layer states its budget twice.
+    """
     merged: dict[str, Any] = {}
     for layer in layers:
+        restated(layer)
         for key, value in layer.items():
+            merged.pop(_RIVALS.get(key, ""), None)
             if key in _ADDED:
                 merged[key] = ",".join(edits for edits in (merged.get(key), value) if edits)
             else:

@@ -97,4 +97,5 @@ def _top(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: said[name] for name in (*_SETTINGS, "epsilon", "delta")}
+    follows = "epsilon" not in said and said["noise_multiplier"] is not None
+    return {name: said[name] for name in (*_SETTINGS, "delta", *(() if follows else ("epsilon",)))}

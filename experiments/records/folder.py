@@ -16,6 +16,7 @@ import yaml
 from fl_core.base.errors import InputError
 from fl_core.base.files import MOST_BYTES, check_values, read_bytes, write_text
 from fl_core.base.text import printable
+from fl_core.run.budget import UnstatedEpsilon, stated
 
 
 def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
@@ -123,7 +124,9 @@ def _yaml_value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {str(name): _yaml_value(entry) for name, entry in value.items()}
+        return {str(name): _yaml_value(entry) for name, entry in stated(value).items()}
     if isinstance(value, (list, tuple)):
         return [_yaml_value(entry) for entry in value]
+    if isinstance(value, UnstatedEpsilon):
+        return float(value)
     return str(value) if isinstance(value, Path) else value

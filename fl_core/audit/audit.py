@@ -16,8 +16,9 @@ from fl_core.audit.staging import StagedFederation
 from fl_core.audit.telemetry import TelemetryNoise, attack_telemetry
 from fl_core.base.bounds import count
 from fl_core.base.errors import require
-from fl_core.run.config import SEED, FederationConfig
+from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
+from fl_core.run.ranges import SEED
 
 ATTACKS = {
     "sensitivity": "one client with and without, the noise off",

@@ -57,7 +57,8 @@ def without_noise(config: FederationConfig) -> FederationConfig:
     edits = config.set
     if config.client_epsilon:
         edits = ",".join([*read_list("set", edits), "mechanism.client_budget=uniform"])
-    return replace(config, epsilon=math.inf, telemetry_share=0.0, bit_noise=0.0, client_epsilon="", set=edits)
+    quiet = replace(config, telemetry_share=0.0, bit_noise=0.0, client_epsilon="", set=edits)
+    return replace(quiet, epsilon=math.inf, noise_multiplier=None)
 
 
 class Neighbours:

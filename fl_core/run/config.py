@@ -11,19 +11,21 @@ from typing import Annotated
 
 import torch
 
-from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.bounds import check_numbers
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_list, read_value
 from fl_core.data.datasets import data_root
 from fl_core.data.partition import parse_partition
 from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
-from fl_core.privacy.curves import DELTA, SAMPLING_RATE, require_epsilon
+from fl_core.privacy.curves import require_epsilon
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.catalog import find_method
 from fl_core.recipes.recipe import Recipe, edit, without
+from fl_core.run.budget import NOISE_MULTIPLIER, UnstatedEpsilon, both_given, delta_warning, planned_epsilon
 from fl_core.run.choices import CHOICES, one_of
 from fl_core.run.parts import check_parts
+from fl_core.run.ranges import BOUNDS, SEED
 from fl_core.training.optimizers import Optimizer
 
 
@@ -76,8 +78,11 @@ class FederationConfig:
     update_scale: float = 1.0
     """Unit in which clip norms are set and norms are told, as a factor on the model's own: a network whose weights are
     kept in other units learns the same, but its updates, and its best clip norm, are so many times as long."""
-    epsilon: float = 7.5
+    epsilon: float = UnstatedEpsilon(7.5)
     """Privacy budget epsilon (client level); inf trains without noise."""
+    noise_multiplier: float | None = None
+    """Noise multiplier of a round, noise std over the clip norm, in place of epsilon: the budget is then that of all
+    rounds at this noise."""
     delta: float = 1e-5
     """Privacy parameter delta, in (0, 1); below 1/clients to mean anything."""
     adjacency: Annotated[str, one_of(("auto", *ADJACENCIES))] = "auto"
@@ -120,10 +125,12 @@ class FederationConfig:
             allowed.check(field, getattr(self, field))
         self.local_optimizer()
         self._check_guarantee()
+        self._check_adjacency()
+        if self.noise_multiplier is not None:
+            object.__setattr__(self, "epsilon", self._planned_epsilon(self.noise_multiplier))
         self.check_epsilon(self.epsilon)
         self._check_telemetry()
         self._check_client_budgets()
-        self._check_adjacency()
         if math.isfinite(self.epsilon):
             self.warn_of_delta()
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -149,6 +156,19 @@ class FederationConfig:
                 f"guarantee is 'sound', but the method as edited would give away {'; '.join(self.uncovered)}; take the "
                 "edit back or set guarantee to as-published.",
             )
+
+    def _planned_epsilon(self, noise_multiplier: float) -> UnstatedEpsilon:
+        """Compute the ε of all rounds at this noise; raise `InputError` where ε is stated too, or has no meaning."""
+        NOISE_MULTIPLIER.check("noise_multiplier", noise_multiplier)
+        if not isinstance(self.epsilon, UnstatedEpsilon):
+            raise both_given(self.epsilon, noise_multiplier)
+        require(
+            self.recipe().private,
+            f"noise_multiplier is {noise_multiplier}, but method '{self.method}' adds no noise; leave it out.",
+        )
+        size = (self.delta, self.accounting_rate, self.rounds)
+        claim = self.guarantee == "as-published"
+        return UnstatedEpsilon(planned_epsilon(noise_multiplier, *size, self.neighbours, claim))
 
     def recipe(self) -> Recipe:
         """Return the method's recipe in the mode of `guarantee`, with the edits of `without` and `set`.
@@ -302,16 +322,6 @@ def _recipe(method: Recipe, guarantee: str, left_out: str, changes: str, own_bud
     return recipe
 
 
-def delta_warning(delta: float, clients: int) -> str:
-    """Return the warning, one sentence, for δ at or above 1/N; "" for a smaller one."""
-    if delta < 1 / clients:
-        return ""
-    return (
-        f"delta is {delta}, at or above 1/clients = {1 / clients:.3g}: "
-        "such a guarantee allows publishing a whole client now and then."
-    )
-
-
 @dataclass(frozen=True)
 class RunSettings:
     """Settings of a single run of a batch; None takes the value of the `FederationConfig`."""
@@ -334,25 +344,3 @@ _NAMES: Mapping[str, Iterable[str]] = {
     **CHOICES,
 }
 """Names allowed, by field."""
-
-SEED = count(0, 2**63 - 1, "seeds have 63 bits")
-_FLOAT32 = "more is beyond the numbers that training computes with"
-BOUNDS: Mapping[str, Bounds] = {
-    "clients": count(1, 1_000_000, "no dataset has samples for more"),
-    "rounds": count(1, 1_000_000, "the ledger counts no more"),
-    "local_steps": count(1, 10_000, "more in a round is a training of its own"),
-    "batch_size": count(1, 100_000, "no client has more samples"),
-    "evaluation_samples": count(0, 10_000_000, "no dataset has more"),
-    "memory_limit_mib": count(0, 1 << 24, "no machine has more"),
-    "test_fraction": Bounds(0.001, 0.5, "a client keeps at least half of its samples to train on"),
-    "sampling_rate": SAMPLING_RATE,
-    "local_epochs": Bounds(0, 1000, "more in a round is a training of its own"),
-    "learning_rate": Bounds(1e-30, 1e30, _FLOAT32),
-    "update_scale": Bounds(1e-3, 1e3),
-    "momentum": Bounds(0, 1, below=True),
-    "weight_decay": Bounds(0, 1e30, _FLOAT32),
-    "delta": DELTA,
-    "telemetry_share": Bounds(0, 0.99, "the rest is all that the updates are protected by"),
-    "bit_noise": Bounds(0, 1e6, "more would hide any cohort"),
-}
-"""Ranges of the numbers, by field; that of epsilon depends on the method, see `FederationConfig.check_epsilon`."""

@@ -22,6 +22,7 @@ from fl_core.base.streams import new_secret
 from fl_core.data.clients import ClientIndex
 from fl_core.privacy.ledger import Ledger
 from fl_core.run import saved_state
+from fl_core.run.budget import both_given
 from fl_core.run.charging import Books, Charging
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import RoundPlan, RoundReport, find_metric
@@ -121,6 +122,8 @@ class Federation(Simulation):
     def _open_books(self, settings: RunSettings) -> Books:
         """Open the books of a new run, once its budget is one that the method can have."""
         config = self.config
+        if settings.epsilon is not None and config.noise_multiplier is not None:
+            raise both_given(settings.epsilon, config.noise_multiplier)
         epsilon = config.epsilon if settings.epsilon is None else settings.epsilon
         config.check_epsilon(epsilon)
         require(

@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {
     "client_epsilon": "2,7.5", "telemetry_share": 0.1, "telemetry": "accuracy", "bit_noise": 100.0,
     "evaluation": "whole", "evaluation_samples": 10, "executor": "sequential", "memory_limit_mib": 9,
     "device": "cpu", "data_root": "elsewhere", "adjacency": "zero-out", "noise_schedule": "adaptive", "noise": "secret",
+    "noise_multiplier": 2.0,
 }  # fmt: skip
 """Another value of every field."""
 
@@ -167,3 +168,29 @@ def test_a_core_is_made_of_a_setting_or_of_its_keyword_arguments() -> None:
     assert make_core(2, clients=10, delta=0.01, rounds=2).setting == setting
     assert make_core(2, setting).setting == setting
     assert make_core(2, setting, epsilon=3).setting == setting.replace(epsilon=3)
+
+
+def test_a_given_noise_multiplier_takes_the_place_of_a_tasks_epsilon_and_the_reverse() -> None:
+    setting = Setting.of("digits", noise_multiplier=4)
+    assert setting.federation.noise_multiplier == 4
+    assert setting.federation.epsilon == pytest.approx(7.5, rel=0.02)  # the task's, found by this noise
+    assert setting.replace(rounds=20).federation.epsilon < setting.federation.epsilon
+    back = setting.replace(epsilon=2.0)
+    assert (back.federation.epsilon, back.federation.noise_multiplier) == (2, None)
+    assert back == Setting.of("digits", epsilon=2.0)
+    assert back.replace(noise_multiplier=4.0) == setting
+    assert Setting.of("digits", noise_multiplier=None) == Setting.of("digits")
+
+
+def test_a_budget_that_is_stated_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"noise_multiplier is 4\.0 and epsilon is 2\.0, but each follows"):
+        Setting.of("digits", noise_multiplier=4, epsilon=2)
+    with pytest.raises(InputError, match="each follows from the other"):
+        Setting.of("digits").replace(noise_multiplier=4.0, epsilon=2.0)
+    with pytest.raises(InputError, match="noise_multiplier is 0"):
+        Setting.of("digits", noise_multiplier=0)
+    record = Setting.of("digits", noise_multiplier=4).as_record()
+    with pytest.raises(InputError, match=r"epsilon is 2, but rounds at noise_multiplier 4\.0 have"):
+        Setting.from_record(record | {"epsilon": 2})
+    with pytest.raises(InputError, match="each follows from the other"):
+        make_core(setting=Setting.of("digits", noise_multiplier=4, generator="epsilon=3|4"))

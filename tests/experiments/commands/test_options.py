@@ -196,3 +196,24 @@ def test_a_comparison_starts_at_the_seed_that_it_is_told(capsys):
 def test_other_commands_are_refused_their_options():
     with pytest.raises(InputError, match="Unrecognized"):
         parse("list", COMMANDS["list"].load(), ["--sampling", "poisson"])
+
+
+def test_a_typed_budget_takes_the_place_of_a_files_other_way_to_state_it(capsys):
+    assert main(["run", "--config", str(written({"federation": SMALL})), "--noise-multiplier", "4"]) == 0
+    (run,) = Path("runs").iterdir()
+    told = yaml.safe_load((run / "config.yaml").read_text())["federation"]
+    assert told["noise_multiplier"] == 4
+    assert "epsilon" not in told
+    assert main(["ledger", str(run)]) == 0
+    again = ["run", "--config", str(run / "config.yaml"), "--runs", "again"]
+    assert main(again) == 0
+    assert main([*again, "--epsilon", "5"]) == 0
+    chosen = [
+        yaml.safe_load((one / "config.yaml").read_text())["federation"] for one in sorted(Path("again").iterdir())
+    ]
+    assert [(one.get("epsilon"), one["noise_multiplier"]) for one in chosen] == [(None, 4.0), (5.0, None)]
+    assert main([*again, "--epsilon", "5", "--noise-multiplier", "2"]) == 2
+    assert main(["run", "--noise-multiplier", "much"]) == 2
+    printed = capsys.readouterr()
+    assert "epsilon is 5.0, but each follows from the other; give one." in printed.err
+    assert "--noise-multiplier is much, but it must be a number." in printed.err

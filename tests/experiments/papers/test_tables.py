@@ -161,3 +161,18 @@ def test_building_the_cells_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_cells(find_table("fedglp-adp-table1"), ("sound", "as-published"), 1, {})
+
+
+def test_a_layers_noise_multiplier_replaces_an_epsilon_below_it_and_the_reverse() -> None:
+    assert merge({"epsilon": 2}, {"noise_multiplier": 1.3}) == {"noise_multiplier": 1.3}
+    assert merge({"noise_multiplier": 1.3}, {"epsilon": 2}) == {"epsilon": 2}
+    with pytest.raises(InputError, match="each follows from the other"):
+        merge({"epsilon": 2, "noise_multiplier": 1.3})
+    as_printed = make_federation(
+        {"noise_multiplier": 1.3, "clients": 50, "rounds": 100, "delta": 0.0135}, "as-published"
+    )
+    sound = make_federation({"noise_multiplier": 1.3, "clients": 50, "rounds": 100, "delta": 0.0135}, "sound")
+    assert as_printed.epsilon == pytest.approx(50.08, rel=1e-3)
+    assert sound.epsilon == pytest.approx(45.7, rel=1e-3)
+    free = make_federation({"method": "fedavg", "noise_multiplier": 1.3}, "as-published")
+    assert (free.epsilon, free.noise_multiplier) == (float("inf"), None)

@@ -46,6 +46,7 @@ BAD_NUMBERS = {
     "weight_decay": [-0.1, NAN, INF, "0", True],
     "update_scale": [0, 1e-4, 1e4, -1, NAN, INF, "1", True, None],
     "epsilon": [0, -1, 0.0, -INF, NAN, "8", True, None],
+    "noise_multiplier": [0, -1, 0.0, 1e9, -INF, INF, NAN, "2", True],
     "delta": [0, 1, 1.0, -1e-5, 2, NAN, INF, "1e-5", True, None],
     "telemetry_share": [-0.1, 1, 1.0, NAN, "0", True, None],
     "bit_noise": [-0.1, NAN, INF, "1", True, None],
