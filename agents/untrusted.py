@@ -11,7 +11,7 @@ from fl_core.base.bounds import Bounds, count
 from fl_core.base.errors import require, require_name
 from fl_core.base.text import short
 from fl_core.base.values import read_value
-from fl_core.run.config import SEED
+from fl_core.run.ranges import SEED
 
 COUNT = count(0, 2**53)
 MOST_ENTRIES = 4096
@@ -52,7 +52,8 @@ def _check_knob(knob: dict[str, Any]) -> None:
 
 def _check_settings(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
-        require(isinstance(value, (str, int, float)), f"settings: {name} is {short(value)}, but it must be one value.")
+        plain = value is None or isinstance(value, (str, int, float))  # None leaves a setting open
+        require(plain, f"settings: {name} is {short(value)}, but it must be one value.")
     for name in _TEXTS:
         read_value(f"settings: {name}", settings.get(name, ""), str)
     read_value("settings: task", settings["task"], str)

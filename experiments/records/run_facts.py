@@ -12,7 +12,7 @@ from fl_core.base.fields import check_types
 from fl_core.privacy.ledger import SIGNAL_CLASSES
 from fl_core.privacy.noise_model import DRAWERS
 from fl_core.run.choices import CHOICES
-from fl_core.run.config import BOUNDS, SEED
+from fl_core.run.ranges import BOUNDS, SEED
 
 
 @dataclass(frozen=True)
