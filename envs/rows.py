@@ -45,6 +45,11 @@ class Row:
         """Feature of each observation entry; prints as a table."""
         return self.core.features
 
+    @property
+    def features(self) -> Listing[Feature]:
+        """The signals, by the name that they have in the core."""
+        return self.core.features
+
     def set_instances(self, seeds: Sequence[int]) -> None:
         """Set the instance, by seed, that it plays again and again from its next reset on: a list of one.
 

@@ -129,7 +129,7 @@ def test_the_same_seed_repeats_whatever_was_played(driver: Driver, expected: lis
 
 def test_rows_offer_the_same_attributes(driver: Driver) -> None:
     single = SINGLE()
-    for name in ("knobs", "signals"):
+    for name in ("knobs", "signals", "features"):
         for found in driver.every(name):
             assert [one.name for one in found] == [one.name for one in getattr(single, name)], name
     for name in ("observation_space", "action_space", "render_mode", "instance"):
