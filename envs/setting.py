@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.budget import restated, stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.parts import PARTS, origins_of, part_names, require_loaded
+from fl_core.run.plan import CLIP_NORM
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
 """Share of the budget that accounted signals cost where the task does not say."""
@@ -183,6 +184,19 @@ class Setting:
         if all(getattr(self.federation, name) == value for name, value in own.items()):
             return Setting(self.task, spec)
         return Setting(_with_federation(self.task, **own), spec)
+
+    def holding(self, clip_norms: Sequence[float]) -> Setting:
+        """Return the setting with the range of its clip norm widened as far as these clip norms ask.
+
+        Raises:
+            InputError: one is no clip norm.
+        """
+        for value in clip_norms:
+            CLIP_NORM.check("clip_norm", value)
+        low, high = min([*self.task.clip_range, *clip_norms]), max([*self.task.clip_range, *clip_norms])
+        if (low, high) == self.task.clip_range:
+            return self
+        return Setting(replace(self.task, clip_range=(low, high)), self.spec)
 
     def as_record(self) -> dict[str, Any]:
         """Return every field as a JSON scalar, by the names of the keyword arguments of `of`; infinity is spelled out.

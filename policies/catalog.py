@@ -35,6 +35,8 @@ from policies.schedules import (
     TailAverage,
 )
 
+CLIP_NORM_KNOB = "clip_norm"
+
 _BUILT_IN: dict[str, type[Controller]] = {
     controller.name: controller
     for controller in (
@@ -149,6 +151,13 @@ class ControllerSpec:
     def anchored(self) -> bool:
         """True if a parameter that was not given derives from an anchor clip norm, which a search should find first."""
         return any(one.unit == ANCHOR for one in self.controller.parameters[len(self.parameters) :])
+
+    @property
+    def clip_norms(self) -> tuple[float, ...]:
+        """Clip norms among the given values, which the range of the environment's knob must hold."""
+        bounded = zip(self.controller.parameters, self.parameters, strict=False)
+        given = [value for one, value in bounded if one.knob == CLIP_NORM_KNOB]
+        return (*given, *(value for name, value in self.assigned if name == CLIP_NORM_KNOB))
 
     def named_parameters(self) -> dict[str, float]:
         """Return the given parameters by name."""

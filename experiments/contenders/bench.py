@@ -26,6 +26,7 @@ class Needs:
         telemetry: what the rounds must pay for; "" where it reads none of it.
         decision_rounds: communication rounds per decision.
         context: whether it sees in what instances differ.
+        clip_norms: that it is made with; the range of the knob is widened where one of them lies outside.
     """
 
     knobs: str
@@ -33,11 +34,12 @@ class Needs:
     telemetry: str = ""
     decision_rounds: int = 1
     context: str = "hidden"
+    clip_norms: tuple[float, ...] = ()
 
     def met_by(self, setting: Setting) -> Setting:
         """Return the setting with the needs met; telemetry that a user has chosen stays."""
         usual = setting.federation.telemetry == FederationConfig.telemetry
-        return setting.replace(
+        return setting.holding(self.clip_norms).replace(
             knobs=self.knobs,
             signals=self.signals,
             decision_rounds=self.decision_rounds,

@@ -111,7 +111,8 @@ class HandCoded(Contender):
 
     @override
     def needs(self, guarantee: str) -> Needs:
-        return Needs(self.spec.knobs, self.spec.signals, self.spec.controller.needed_telemetry)
+        telemetry = self.spec.controller.needed_telemetry
+        return Needs(self.spec.knobs, self.spec.signals, telemetry, clip_norms=self.spec.clip_norms)
 
     @override
     def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:

@@ -179,7 +179,7 @@ def _cell(
             make_federation(values, guarantee),
             float(own["clip_norm"]),
             _view(str(own["controller"]), guarantee, curves),
-        ),
+        ).holding(parse_contender(str(own["controller"])).needs(guarantee).clip_norms),
         controller=str(own["controller"]),
         code=code_version(*RECORDING_MODULES),
         substitute_for=block.dataset if substitute else "",
