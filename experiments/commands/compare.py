@@ -230,6 +230,7 @@ def _write_events(comparison: Comparison, result: ControllerResult, folder: Path
     """Write a controller's mean trajectory over the seeds to TensorBoard, and its line of the HParams page."""
     with RoundWriter(folder) as writer:
         writer.basis(comparison.basis)
+        writer.average(f"plain means over {len(result.episodes)} runs; the report's tables hold interquartile means")
         for name in sorted({name for episode in result.episodes for name in episode.trajectory}):
             by_round: dict[int, list[float]] = {}
             for episode in result.episodes:

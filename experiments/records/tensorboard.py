@@ -154,6 +154,10 @@ class RoundWriter:
         """Write on the Text page what the charts' ε rests on."""
         self._writer.add_text(BASIS, text)
 
+    def average(self, text: str) -> None:
+        """Write on the Text page which average of several runs the charts show."""
+        self._writer.add_text("charts show", text)
+
     def hparams(self, parameters: Mapping[str, HParam], metrics: Mapping[str, float]) -> None:
         """Fill the HParams page for this run; call it once, when the run has ended.
 

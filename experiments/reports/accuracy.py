@@ -66,15 +66,15 @@ def global_cell(row: Row) -> str:
 
 def _accuracy_table(rows: Sequence[Row]) -> Table:
     learned = any(row.trainings > 1 for row in rows)
-    headers = ("Controller", *(("Trainings",) * learned), "Seeds", "Global model, %", "Personal models, %", "ε spent")
+    headers = ("Controller", *(("Trainings",) * learned), "Global model, %", "Personal models, %", "ε spent", "Seeds")
     lines = tuple(
         (
             name_cell(row),
             *((str(row.trainings) if row.learned else NONE,) * learned),
-            str(row.pairs),
             global_cell(row),
             estimate_text(row.personal_accuracy, row.pairs > 1),
             spent_cell(row),
+            str(row.pairs),
             f"{row.diverged} of {row.runs}" if row.diverged else "0",
         )
         for row in rows

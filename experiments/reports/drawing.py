@@ -228,9 +228,14 @@ def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = Fal
 
 def footnote(figure: Figure, text: str) -> Figure:
     """Write what a figure's ε rests on at its foot; nothing for ""."""
-    if text:
-        columns = int(16 * figure.get_figwidth())
-        figure.supxlabel(textwrap.fill(text, columns), x=0.01, ha="left", fontsize="x-small", color=GREY)
+    if not text:
+        return figure
+    words = textwrap.fill(text, int(14 * figure.get_figwidth()))
+    if figure.legends:  # which stands at the foot itself: text below it would be drawn over it
+        figure.legends[0].set_title(words, prop={"size": "small"})
+        figure.legends[0].get_title().set_color(GREY)
+    else:
+        figure.supxlabel(words, x=0.01, ha="left", fontsize="small", color=GREY)
     return figure
 
 

@@ -106,7 +106,8 @@ figcaption { color: var(--soft); font-size: .9rem; }
 pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: 6px; white-space: pre-wrap; overflow-wrap: anywhere; }
 @media (max-width: 40rem) { th, td { padding: .35rem .5rem; }
   table { font-size: .85rem; } tbody th { max-width: 8.5rem; min-width: 6.5rem; }
-  th.long:first-child { position: static; min-width: 13rem; } }
+  th.long:first-child { min-width: 8.5rem; max-width: 8.5rem; }
+  figure { overflow-x: auto; } figure img { min-width: 32rem; } figcaption { position: sticky; left: 0; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; }
   table, figcaption { font-size: 8.5pt; } th, td { padding: .3rem .5rem; }
   .scroll { overflow: visible; } h2 { break-after: avoid; } tr { break-inside: avoid; }
