@@ -146,9 +146,12 @@ def _begin(folder: Path, about: dict[str, Any], bench: Bench, contender: Contend
 
 
 @contextmanager
-def _kept_in(folder: Path, bench: Bench) -> Iterator[None]:
-    """Keep the search of a run in its folder, and say after an interruption how the run goes on."""
-    finished = bench.environments.finished = FinishedJobs(folder / JOBS)
+def _kept_in(folder: Path, bench: Bench, begun: bool = False) -> Iterator[None]:
+    """Keep the search of a run in its folder, and say after an interruption how the run goes on.
+
+    A run that has begun has its search there; another one that is made in its place is refused, and leaves nothing.
+    """
+    finished = bench.environments.finished = FinishedJobs(folder / JOBS, keeps=not begun)
 
     def kept() -> str:
         done = saved_rounds(folder)
@@ -171,7 +174,7 @@ def _go_on(folder: Path) -> dict[str, Any]:
     import_recorded([state.controller], [state.made_in.get("origins")], folder)
     bench = Bench(setting.replace(noise="seeded"), state.search_instances, state.train_on)
     (contender,) = parse_contenders([state.controller])
-    with _kept_in(folder, bench):
+    with _kept_in(folder, bench, begun=True):
         check([contender], bench)
         (player,) = prepare([contender], bench)
         core = _core_of(bench, contender, setting)

@@ -52,9 +52,9 @@ class FinishedJobs:
         seconds: time that those took which were found finished.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Take the folder, which is made with the first record."""
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, keeps: bool = True) -> None:
+        """Take the folder, which is made with the first record; without `keeps`, none is added to it."""
+        self._folder, self._keeps = folder, keeps
         self.count, self.seconds = 0, 0.0
 
     def path(self, job: Job) -> Path:
@@ -73,7 +73,7 @@ class FinishedJobs:
         Raises:
             FileError: it cannot be written.
         """
-        if self._folder is not None:
+        if self._folder is not None and self._keeps:
             write_json(self.path(job), sealed({"asked": spelled_out(job.asked), **results}, FORMAT))
 
     def read(self, job: Job) -> dict[str, Any]:

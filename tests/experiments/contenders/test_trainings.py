@@ -16,7 +16,7 @@ from agents.learned import Blueprint, knob_records
 from envs import Setting, make_core
 from envs.signals import FEATURE_BOUND
 from experiments.cli import main
-from experiments.commands import compare
+from experiments.contenders import comparing
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import make_players
 from experiments.contenders.instances import deal
@@ -86,7 +86,7 @@ def test_folders_are_listed_or_named_by_a_pattern(trained: Path) -> None:
     ("spec", "words"),
     [
         ("ppo:", "names no folder"),
-        ("ppo:,", "names no folder"),
+        ("ppo:,", "one of its comma-separated entries is empty"),
         ("ppo:{0}/none-*", "no folder fits"),
         ("ppo:{0}/ppo-1,{0}/ppo-1", "ppo-1' twice"),
         ("ppo:{0}/ppo-1,{0}/ppo-*", "ppo-1' twice"),
@@ -130,7 +130,7 @@ def test_final_figures_do_not_depend_on_evaluating_every_round() -> None:
 def test_a_comparison_over_trainings_instances_and_seeds(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare, "COARSE_VALUES", 3)  # clip norms in hindsight
+    monkeypatch.setattr(comparing, "COARSE_VALUES", 3)  # clip norms in hindsight
     spec = f"ppo:{trained}/ppo-*"
     controllers = ["fixed:0.5", spec]
     vary = ["epsilon=4,8", "clients=10,12"]
