@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from experiments.records.comparison import EVALUATED, Comparison, ControllerResult
@@ -232,7 +233,7 @@ def footnote(figure: Figure, text: str) -> Figure:
         return figure
     words = textwrap.fill(text, int(14 * figure.get_figwidth()))
     if figure.legends:  # which stands at the foot itself: text below it would be drawn over it
-        figure.legends[0].set_title(words, prop={"size": "small"})
+        figure.legends[0].set_title(words, prop=FontProperties(size="small"))
         figure.legends[0].get_title().set_color(GREY)
     else:
         figure.supxlabel(words, x=0.01, ha="left", fontsize="small", color=GREY)
