@@ -17,7 +17,7 @@ from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
 from fl_core.recipes.mechanism import exponential_pace
 from policies.base import Controller
-from policies.parameters import SHARE, Parameter
+from policies.parameters import ANY, SHARE, Parameter
 from policies.view import Seen, View
 
 KNOB = "budget_pace"
@@ -108,14 +108,19 @@ class UniformBudget(BudgetSchedule):
         return shares_of(np.ones(rounds))
 
 
-_BETA = (Parameter("beta", "growth β", 2.0, search=(0.25, 0.5, 1.0, 2.0, 3.0, 4.0)),)
+_BETA = (
+    Parameter("beta", "growth β; below 0 the budget falls", 2.0, allowed=ANY, search=(0.25, 0.5, 1.0, 2.0, 3.0, 4.0)),
+)
 
 
 class ExponentialBudget(BudgetSchedule):
-    """Spends exp(−BETA(1 − (t/T)²)) of an equal share of the rest (ADP-PFL eq. 10 and 11, such that eq. 9 holds)."""
+    """Spends exp(−BETA(1 − (t/T)²)) of an equal share of the rest (ADP-PFL eq. 10 and 11, such that eq. 9 holds).
+
+    A BETA below 0 spends more than an equal share at first, so that the budget falls and eq. 9 does not hold.
+    """
 
     name = "budget-exponential"
-    summary = "privacy budget: grows to the end, exp(-BETA(1 - (t/T)^2)) of an equal share of what is left (ADP-PFL)"
+    summary = "privacy budget: exp(-BETA(1 - (t/T)^2)) of an equal share of the rest: grows (ADP-PFL), or falls"
     parameters = _BETA
     label_format = "exponential budget (beta {beta:.3g})"
     printed = False

@@ -27,6 +27,7 @@ class Range:
 
 
 POSITIVE = Range(lambda value: value > 0, "a finite number above 0")
+ANY = Range(lambda value: True, "a finite number")
 SHARE = Range(lambda value: 0 < value < 1, "a number above 0 and below 1")
 NOT_NEGATIVE = Range(lambda value: value >= 0, "a finite number of at least 0")
 WHOLE = Range(lambda value: value >= 0 and value == int(value), "a whole number of at least 0")

@@ -6,6 +6,7 @@ how such a vector is laid out (its parameters and layers in order, its head) and
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fl_core.base.errors import require_name
+from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.streams import stream_seed
 from fl_core.models.entry import Shape
 from fl_core.models.layers import for_cpu, for_one_client
+
+PARTS = ("none", "head", "body", "all")
+"""Parts that every network has."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,38 @@ class Model:
         }
         require_name("Model part", part, spans)
         return spans[part]
+
+    def spans(self, part: str) -> tuple[Span, ...]:
+        """Return the stretches of a part of the network, in order.
+
+        Args:
+            part: as in `span`; a number of layers, counted from the last one; `first(N)` for those from the first one;
+                or names of layers or of blocks of them, joined by +.
+
+        Raises:
+            InputError: there are not so many layers, or none of that name.
+        """
+        count = re.fullmatch(r"(first\()?(\d+)(\))?", part)
+        if part in PARTS:
+            return (self.span(part),)
+        if count and bool(count[1]) is bool(count[3]):
+            wanted, most = int(count[2]), len(self.layers) - 1
+            require(
+                0 < wanted <= most,
+                f"local is '{part}', but of the {most + 1} layers of model '{self.name}' 1 to {most} can be a part.",
+            )
+            return self.layers[:wanted] if count[1] else self.layers[-wanted:]
+        names = [name.strip() for name in part.split("+")]
+        found = tuple(layer for layer in self.layers if any(_is_in(layer.name, name) for name in names))
+        for name in names:
+            if not any(_is_in(layer.name, name) for layer in self.layers):
+                raise unknown_name(
+                    f"layer of model '{self.name}'", name, [*(layer.name for layer in self.layers), *PARTS]
+                )
+        require(
+            len(found) < len(self.layers), f"local is '{part}', which is the whole of model '{self.name}'; write all."
+        )
+        return found
 
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
         """Draw parameters `[size]` by the layers' own initialisation, from the run's stream `init`."""
@@ -198,6 +234,11 @@ class Model:
         else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
             outputs = functional_call(self._alone, self.unflatten(flat), (images,))
         return outputs
+
+
+def _is_in(layer: str, name: str) -> bool:
+    """Return True for the layer of a name, or one in the block of that name."""
+    return layer == name or layer.startswith(f"{name}.")
 
 
 def layer_of(parameter: str) -> str:

@@ -104,6 +104,7 @@ class RiskBudget(ClientBudget):
 
     Attributes:
         exact_risk: True to compare clients by their exact risks; otherwise with a noised, charged mean.
+        risk_order: 2 for the Jacobian of the gradient by the samples, 1 for that of the logits.
     """
 
     kind: ClassVar[str] = "risk"
@@ -111,6 +112,7 @@ class RiskBudget(ClientBudget):
     measures_risk: ClassVar[bool] = True
 
     exact_risk: bool = False
+    risk_order: int = 2
 
     @property
     @override

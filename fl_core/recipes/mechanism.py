@@ -37,16 +37,19 @@ class Mechanism(Part):
         clamp_count: M of the clip `coordinates`; -1 takes the expected cohort.
         upload_noise: True if each client noises its own upload, and only the coordinates that it uploads.
         budget: one of `BUDGETS`, the rounds' shares of the budget where no controller decides.
-        budget_growth: β of those that increase.
+        budget_growth: β of those that increase; below 0 they fall.
         client_budget: one of `CLIENT_BUDGETS`.
-        client_budget_strength: κ, exponent of a client's ratio of risks or budgets; 0 is uniform, 1 the paper.
+        client_budget_strength: κ, exponent of a client's ratio of risks or budgets; 0 is uniform, 1 the paper. At 0 no
+            risk is measured or paid for.
+        risk_order: derivatives of the network in a risk, 2 (ADP-PFL eq. 7 and 8) or 1.
         exact_risk: True if clients are compared by their exact risks; otherwise with a noised, charged mean.
     """
 
     kind: ClassVar[str] = "mechanism"
     bounds: ClassVar[Mapping[str, Bounds]] = {
         "log_odds_step": Bounds(0, 100, "a step of more puts all weight on one layer"),
-        "budget_growth": Bounds(0, 100, "more leaves nothing for all rounds but the last"),
+        "budget_growth": Bounds(-100, 100, "more leaves nothing for all rounds but the last, or the first"),
+        "risk_order": count(1, 2),
         "client_budget_strength": Bounds(0, 10, "it is an exponent, and the paper's is 1"),
         "clamp_count": count(1, 1_000_000, "it is a number of clients", also=(-1,)),
     }
@@ -61,6 +64,7 @@ class Mechanism(Part):
     client_budget: str = "uniform"
     client_budget_strength: float = 1.0
     exact_risk: bool = False
+    risk_order: int = 2
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -80,7 +84,8 @@ class Mechanism(Part):
     @property
     def budgeting(self) -> ClientBudget:
         """The division of a round's budget between the clients, with its settings."""
-        return _with_settings(CLIENT_BUDGETS[self.client_budget if self.private else "uniform"], self)
+        idle = not self.private or (self.client_budget == "risk" and self.client_budget_strength == 0)
+        return _with_settings(CLIENT_BUDGETS["uniform" if idle else self.client_budget], self)
 
     @property
     def private(self) -> bool:

@@ -76,7 +76,8 @@ class Personalization(Part):
         adaptation: part of a throw-away copy that is trained before the copy is tested: `none`, `head` or `all`.
         adaptation_work: length of that training, as a multiple of the configured local work.
         tests: one of `TESTS`.
-        local: part that each client keeps to itself: `none`, `head`, `body` or `all` (nothing is shared).
+        local: part that each client keeps to itself: `none`, `head`, `body`, `all` (nothing is shared), or layers: the
+            last N as `N`, the first N as `first(N)`, or names joined by +, as `fc1+fc2`.
     """
 
     kind: ClassVar[str] = "fixed-part"
@@ -89,14 +90,25 @@ class Personalization(Part):
 
     def __post_init__(self) -> None:
         require_name("personalization.tests", self.tests, TESTS)
-        for name in ("adaptation", "local"):
-            allowed = ("none", "head", "all") if name == "adaptation" else ("none", "head", "body", "all")
-            require_name(f"personalization.{name}", getattr(self, name), allowed)
+        require_name("personalization.adaptation", self.adaptation, ("none", "head", "all"))
+        require(bool(self.local.strip()), "personalization.local is empty; write none, or the layers that stay local.")
         check_numbers(self, {**Personalization.bounds, **self.bounds}, "personalization.")
         require(
-            self.local == "none" or self.kind == "fixed-part",
+            self.local == "none" or self.kind in ("fixed-part", "own-model"),
             f"personalization.local is '{self.local}', but '{self.kind}' has no such part; leave it at none.",
         )
+        require(
+            self.local != "all" or self.kind == "fixed-part",
+            f"personalization.local is 'all', but '{self.kind}' learns from what others share; name a part.",
+        )
+
+    def check(self, model: Model) -> None:
+        """Refuse local layers that a network does not have.
+
+        Raises:
+            InputError: there are none of a name, or not so many.
+        """
+        model.spans(self.local)
 
     @property
     def adaptation_phases(self) -> tuple[Phase, ...]:
@@ -161,7 +173,7 @@ class Personalization(Part):
         """Make the persistent tensors of a client that has not taken part yet, from the initial model `[size]`."""
         state = {"own": server.clone()} if self.keeps_model else {}
         if self.local != "none":
-            state["local"] = server[model.span(self.local).slice].clone()
+            state["local"] = self._local_of(model, server)
         return state
 
     def initial_run_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
@@ -177,7 +189,7 @@ class Personalization(Part):
         """End a round: make the persistent tensors from the trained vectors `[rows, vector size]`."""
         state = {"own": vector[:, : model.size].clone()} if self.keeps_model else {}
         if self.local != "none":
-            state["local"] = vector[:, model.span(self.local).slice].clone()
+            state["local"] = self._local_of(model, vector)
         return state
 
     def tested(self, model: Model, server: Tensor, state: Tensors) -> Tensor:
@@ -189,7 +201,8 @@ class Personalization(Part):
         if self.local == "none":
             return None
         mask = torch.ones(model.size, device=device)
-        mask[model.span(self.local).slice] = 0
+        for span in model.spans(self.local):
+            mask[span.slice] = 0
         return mask
 
     def after_release(
@@ -213,5 +226,13 @@ class Personalization(Part):
         """Put the client's part in its place in the server's model `[rows, size]`."""
         if self.local == "none":
             return server
-        span = model.span(self.local)
-        return torch.cat([server[:, : span.start], state["local"], server[:, span.stop :]], dim=-1)
+        pieces, position, taken = [], 0, 0
+        for span in model.spans(self.local):
+            size = span.stop - span.start
+            pieces += [server[:, position : span.start], state["local"][:, taken : taken + size]]
+            position, taken = span.stop, taken + size
+        return torch.cat([*pieces, server[:, position:]], dim=-1)
+
+    def _local_of(self, model: Model, vector: Tensor) -> Tensor:
+        """Take the client's part out of vectors `[..., size]`."""
+        return torch.cat([vector[..., span.slice] for span in model.spans(self.local)], dim=-1)

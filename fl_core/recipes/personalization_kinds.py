@@ -93,17 +93,19 @@ class OwnModel(Personalization):
 
     @override
     def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
-        return {"own": server.clone(), "seen": torch.zeros((), device=server.device)}
+        return super().initial_state(model, server) | {"seen": torch.zeros((), device=server.device)}
 
     @override
     def begin(self, view: ClientView) -> Start:
+        base = self._composed(view.model, view.server, view.state)
+        shared = self.static_mask(view.model, base.device)
         if self.role == "start":
-            return Start(view.state["own"], view.server, {"anchor": view.server})
-        return Start(view.server, view.server, {"teacher": view.state["own"], "seen": view.state["seen"]})
+            return Start(view.state["own"], base, {"anchor": base}, shared)
+        return Start(base, base, {"teacher": view.state["own"], "seen": view.state["seen"]}, shared)
 
     @override
     def end(self, model: Model, vector: Tensor, start: Start) -> dict[str, Tensor]:
-        return {"own": vector.clone(), "seen": torch.ones_like(vector[:, 0])}
+        return super().end(model, vector, start) | {"seen": torch.ones_like(vector[:, 0])}
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from fl_core.privacy.noise_model import NoiseModel
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
 from fl_core.recipes.objective import SCHEDULES, Objective
+from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.parts import KnobRange, Part
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import PERSONALIZATIONS
 from fl_core.recipes.sparsification import SPARSIFICATIONS, Sparsification
-from fl_core.recipes.terms import Context, find_term
+from fl_core.recipes.terms import find_term
 
 GUARANTEES = {
     "sound": "every release is noised, counted and charged; the ledger's epsilon holds",
@@ -36,27 +37,14 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
 }
 """Name in the papers' ablation tables -> parts and terms."""
 
+_SPLITS = {"client-budget": "client_budget", "round-budget": "budget"}
+"""Components that split the budget, and the fields of the mechanism that say how."""
+
 _SWAPS: dict[str, Mapping[str, Part]] = {
     "personalization": PERSONALIZATIONS,
     "sparsification": SPARSIFICATIONS,
     "mechanism": MECHANISMS,
 }
-
-
-@dataclass(frozen=True)
-class Parameterization:
-    """Map from the vector that a client trains to the network parameters of its forward pass."""
-
-    personalization: Personalization
-    sparsification: Sparsification
-
-    def __call__(self, model: Model, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Compute the parameters `[size]` of one client's vector, and the mask `[size]` on them, None without one."""
-        parameters = self.personalization.parameters(model, vector)
-        support = self.sparsification.support(model, parameters, context)
-        if support is None:
-            return parameters, None
-        return self.sparsification.view(model, parameters, support), support
 
 
 @dataclass(frozen=True)
@@ -262,10 +250,11 @@ def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
     if component in ("personalization", recipe.personalization.kind) and recipe.personalization != Personalization():
         # What is tested stays as it was, or the ablation would compare two kinds of accuracy.
         neutral = Personalization(tests=recipe.personalization.tests)
-        objective = recipe.objective
-        if objective.schedule == "personal-then-shared":
-            terms = tuple(term for term in terms if term.kind != "personal-constraint")
-            objective = replace(objective, schedule="joint", terms=terms)
+        lost = recipe.personalization.provides  # and with it the terms that need it, but for one that does without
+        terms = tuple(one for one in terms if one.kind == "shared-constraint" or not lost.intersection(one.needs))
+        own = recipe.objective.schedule
+        schedule = "joint" if own == "personal-then-shared" else own
+        objective = replace(recipe.objective, terms=terms, schedule=schedule)
         return replace(recipe, personalization=neutral, objective=objective)
     if component in ("sparsification", recipe.sparsification.kind) and recipe.sparsification != Sparsification():
         return replace(recipe, sparsification=Sparsification())
@@ -273,6 +262,8 @@ def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
         return replace(recipe, mechanism=replace(recipe.mechanism, clip="global", upload_noise=False))
     if component == "sharpness" and recipe.objective.sharpness:
         return replace(recipe, objective=replace(recipe.objective, sharpness=0.0))
+    if component in _SPLITS and getattr(recipe.mechanism, _SPLITS[component]) != "uniform":
+        return _set_field(recipe, "mechanism", _SPLITS[component], "uniform")
     present = _components(recipe)
     require(bool(present), f"without names '{asked}', but method '{recipe.name}' has no component to leave out.")
     raise unknown_name(f"without: component of method '{recipe.name}'", asked, present)
@@ -289,6 +280,7 @@ def _components(recipe: Recipe) -> list[str]:
         present.append(recipe.mechanism.clip)
     if recipe.objective.sharpness:
         present.append("sharpness")
+    present += [name for name, field in _SPLITS.items() if getattr(recipe.mechanism, field) != "uniform"]
     papers = [name for name, parts in COMPONENTS.items() if any(part in present for part in parts)]
     return present + papers
 

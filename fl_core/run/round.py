@@ -27,10 +27,7 @@ from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 from fl_core.run.uplink import uplink_bytes
 from fl_core.training.executors import LocalWork
-from fl_core.training.information import jacobian_risk
-
-RISK_PROBES = 4
-"""Random signs by which a client's Jacobian risk is estimated."""
+from fl_core.training.information import client_risk
 
 Figures = dict[str, Any]
 """Metrics by name, `[runs]` each."""
@@ -329,11 +326,8 @@ class Round:
         cohort, budgeting = self._cohort, self._recipe.mechanism.budgeting
         if len(trained):
             images, labels = self._simulation.images.read(work.batches[-1][:, -1])
-            generator = torch.Generator().manual_seed(0)  # any signs will do, the same for all
-            signs = (
-                torch.randint(0, 2, (RISK_PROBES, self._model.size), generator=generator).to(self._device) * 2.0 - 1.0
-            )
-            risk = jacobian_risk(self._model, trained[:, : self._model.size], images, labels, signs)
+            models, order = trained[:, : self._model.size], self._recipe.mechanism.risk_order
+            risk = client_risk(self._model, models, images, labels, order)
             self._keep(kept_risk(risk), finite & torch.isfinite(risk))
         if not budgeting.releases:
             return {}

@@ -71,6 +71,7 @@ class Simulation:
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
         self.releaser = Releaser(config, self.recipe, self.model)
         self.recipe.sparsification.check(self.model)
+        self.recipe.personalization.check(self.model)
         self._check_layers()
         self.runs = runs
         self.settings = [RunSettings(seed=row) for row in range(runs)]

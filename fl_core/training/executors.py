@@ -19,7 +19,7 @@ from torch.nn import functional
 from fl_core.base.errors import require_name
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase, Update
-from fl_core.recipes.recipe import Parameterization
+from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.terms import Context
 from fl_core.training.measured import measured
 from fl_core.training.optimizers import Optimizer, PieceOptimizer

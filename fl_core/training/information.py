@@ -141,6 +141,19 @@ def _layer_squares(layer: nn.Module, entering: Tensor, leaving: Tensor, counted:
     return [(counted.unsqueeze(1) @ gradient.square()).squeeze(1) for gradient in gradients]
 
 
+RISK_PROBES = 4
+"""Random signs by which a client's Jacobian risk is estimated."""
+
+
+def client_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, order: int) -> Tensor:
+    """Measure the privacy risk of each client `[rows]`, by `jacobian_risk` (order 2) or `first_order_risk` (1)."""
+    if order == 1:
+        return first_order_risk(model, parameters, images)
+    generator = torch.Generator().manual_seed(0)  # any signs will do, the same for all
+    signs = torch.randint(0, 2, (RISK_PROBES, model.size), generator=generator).to(parameters.device) * 2.0 - 1.0
+    return jacobian_risk(model, parameters, images, labels, signs)
+
+
 def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, probes: Tensor) -> Tensor:
     """Estimate the privacy risk of each client: the Frobenius norm of ∂/∂x[∂ℓ/∂θ] on a minibatch.
 
@@ -168,3 +181,24 @@ def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tens
             (by_input,) = torch.autograd.grad((gradient * probe).sum(), inputs, retain_graph=True)
             squares += by_input.flatten(1).square().sum(-1)
     return (squares / len(probes)).sqrt()
+
+
+def first_order_risk(model: Model, parameters: Tensor, images: Tensor) -> Tensor:
+    """Compute the first-order privacy risk of each client: ‖∂f_k/∂x‖ of the logits f_k, mean over classes and samples.
+
+    Args:
+        model: the network.
+        parameters: models `[rows, size]`.
+        images: a minibatch of each client `[rows, batch, ...]`.
+
+    Returns:
+        `[rows]`.
+    """
+    norms = torch.zeros(len(parameters), device=parameters.device)
+    with torch.enable_grad():
+        inputs = images.detach().requires_grad_()
+        logits = vmap(model.logits)(parameters.detach(), inputs)
+        for one in range(model.classes):  # samples do not mix, so the gradient of the sum keeps theirs apart
+            (by_input,) = torch.autograd.grad(logits[..., one].sum(), inputs, retain_graph=True)
+            norms += by_input.flatten(2).norm(dim=-1).mean(-1)
+    return norms / model.classes

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
-from fl_core.recipes.recipe import Parameterization
+from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.terms import Batch, Context, Forward
 from fl_core.training.passes import simplify
 

@@ -171,3 +171,17 @@ def test_other_knobs_keep_their_default() -> None:
     view = make_view(10, knobs="clip_norm,budget_pace")
     action, _ = make_controller("budget-linear", view).predict(observe(view, 3, clip_norm=5.0))
     assert view.knobs[0].decode(action[:1].astype(float)) == pytest.approx(view.knobs[0].default, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_budget_falls_where_beta_is_below_0(rate: float) -> None:
+    view = make_view(knobs="budget_pace", rounds=12)
+    costs, ledger = spent_by(make_controller("budget-exponential:-1", view), rate)
+    left, expected = 1.0, []
+    for t in range(1, 13):
+        expected.append(left * min(1.0, math.exp(1 - (t / 12) ** 2) / (12 - t + 1)))
+        left -= expected[-1]
+    np.testing.assert_allclose(costs, expected, rtol=1e-3)
+    assert costs.sum() == pytest.approx(1, abs=1e-3)
+    assert (np.diff(costs) < 0).all()
+    require_within_budget(ledger)

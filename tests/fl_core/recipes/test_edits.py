@@ -16,7 +16,7 @@ from fl_core.recipes.mechanism import MECHANISMS
 from fl_core.recipes.objective import SCHEDULES
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import PERSONALIZATIONS, OwnModel
-from fl_core.recipes.recipe import COMPONENTS, Recipe, edit, without
+from fl_core.recipes.recipe import COMPONENTS, Recipe, _components, edit, without
 from fl_core.recipes.sparsification import SPARSIFICATIONS, RandomMask, Sparsification
 from fl_core.recipes.terms import TERMS, Distillation, PersonalConstraint, SharedConstraint
 from fl_core.run.config import FederationConfig
@@ -162,6 +162,57 @@ def test_a_component_that_the_method_lacks_is_refused(method, name, words):
         without(find_method(method), [name])
     with pytest.raises(InputError, match=words):
         config(method, without=name)
+
+
+@pytest.mark.parametrize("guarantee", ["sound", "as-published"])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_whatever_is_listed_as_a_component_can_be_left_out(method, guarantee):
+    recipe = find_method(method).in_mode(guarantee)
+    listed = _components(recipe)
+    for name in listed:
+        left = without(recipe, [name])
+        left.check()
+        assert left != recipe
+        assert name not in _components(left)
+
+
+def test_without_a_clients_own_model_the_terms_that_need_a_teacher_go_with_it():
+    recipe = without(find_method("dp-pfsd"), ["own-model"])
+    assert recipe.personalization == Personalization(tests="trained")
+    assert recipe.objective == find_method("dp-fedavg").objective
+    config("acdp-pfsd", without="own-model")
+
+
+def test_adp_pfls_ablations_have_names():
+    recipe = find_method("adp-pfl")
+    uniform = without(recipe, ["client-budget"])
+    assert (uniform.mechanism.client_budget, uniform.mechanism.budget) == ("uniform", "increasing")
+    assert uniform.releases == ("update",)
+    fixed = without(recipe, ["round-budget"])
+    assert (fixed.mechanism.client_budget, fixed.mechanism.budget) == ("risk", "uniform")
+    both = without(recipe, ["client-budget", "round-budget"])
+    assert both.mechanism == find_method("dp-fedavg").mechanism
+    with pytest.raises(InputError, match="'round-budget' is unknown"):
+        without(fixed, ["round-budget"])
+
+
+@pytest.mark.parametrize("guarantee", ["sound", "as-published"])
+def test_without_a_strength_no_risk_is_measured_released_or_paid_for(guarantee):
+    sigmas = {}
+    for edits in ({"set": "client_budget_strength=0"}, {"without": "client-budget"}, {}):
+        federation = Federation(config("adp-pfl", guarantee=guarantee, **edits))
+        federation.run_round(plan())
+        names = [one.name for one in federation.charging.budgets[0].charges[0].releases]
+        sigmas[str(edits)] = federation.charging.budgets[0].charges[0].releases[0].noise_multiplier
+        idle = bool(edits)
+        assert ("risk" in names) is (not idle and guarantee == "sound")
+        assert ("risk" in federation.state.clients) is not idle
+        assert any("risk" in phrase for phrase in federation.config.uncovered) is (
+            not idle and guarantee == "as-published"
+        )
+    none, left_out, usual = sigmas.values()
+    assert none == left_out
+    assert usual == pytest.approx(none * (0.95**-0.5 if guarantee == "sound" else 1))
 
 
 def test_every_paper_name_is_a_component_of_some_method():

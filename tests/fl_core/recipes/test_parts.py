@@ -15,9 +15,9 @@ from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.clipping import layer_norms, layer_weights, moved_log_odds
 from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
+from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import FisherMask, GrowingMask
-from fl_core.recipes.recipe import Parameterization
 from fl_core.recipes.sparsification import (
     FisherTop,
     RandomMask,
@@ -362,7 +362,8 @@ def test_sharpness_and_clamps_belong_to_what_is_exchanged(schedule):
         (lambda: Reparameterized(layers=-1), "sparsification.layers is -1"),
         (lambda: Reparameterized(mask_from="steps"), "sparsification.mask_from 'steps' is unknown; did you mean step"),
         (lambda: Reparameterized(layers=3).sparse_layers(CNN), "layers is 3, but model 'cnn2' has 2 such layers"),
-        (lambda: Personalization(local="tail"), "personalization.local 'tail' is unknown"),
+        (lambda: Personalization(local="tail").check(CNN), "layer of model 'cnn2' 'tail' is unknown"),
+        (lambda: Personalization(local=" "), "personalization.local is empty"),
         (lambda: Personalization(adaptation="body"), "personalization.adaptation 'body' is unknown"),
         (lambda: Personalization(tests="end"), "personalization.tests 'end' is unknown"),
         (lambda: Personalization(adaptation_work=0.0), "personalization.adaptation_work is 0.0"),

@@ -7,12 +7,13 @@ from torch import nn
 from torch.func import grad, jacfwd
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fl_core.base.errors import InputError
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
 from fl_core.training.executors import Images
-from fl_core.training.information import FISHER_BATCH, fisher_information, jacobian_risk
-from tests.fl_core.plain import config
+from fl_core.training.information import FISHER_BATCH, first_order_risk, fisher_information, jacobian_risk
+from tests.fl_core.plain import config, plan
 
 torch.set_num_threads(1)
 SHAPE = (1, 8, 8)
@@ -117,6 +118,34 @@ def test_the_risk_is_the_norm_of_the_jacobian():
     few = jacobian_risk(model, parameters, inputs, truth, signs[:4])
     assert few.tolist() == pytest.approx(expected, rel=0.4)  # what a run uses ranks clients this far apart
     assert expected[0] != pytest.approx(expected[1], rel=0.5)
+
+
+def test_the_first_order_risk_is_the_mean_norm_of_the_logits_gradients_by_the_samples():
+    model = build_model("mlp-small", SHAPE, 10)
+    images, _ = picture_set(6)
+    inputs = images.float().view(2, 3, *SHAPE) / 16
+    parameters = torch.stack([sharpened(model, 0), 2 * sharpened(model, 1)])
+    expected = []
+    for vector, own in zip(parameters, inputs, strict=True):
+        norms = []
+        for image in own:
+            jacobian = torch.autograd.functional.jacobian(lambda x, v=vector: model.logits(v, x[None])[0], image)
+            norms += jacobian.flatten(1).norm(dim=-1).tolist()
+        expected.append(sum(norms) / len(norms))
+    assert first_order_risk(model, parameters, inputs).tolist() == pytest.approx(expected, rel=1e-5)
+    assert expected[1] > 2 * expected[0]
+
+
+def test_a_run_measures_the_risk_of_the_order_that_is_asked_for():
+    kept = []
+    for order in (1, 2):
+        federation = Federation(config("adp-pfl", set=f"risk_order={order}"))
+        federation.run_round(plan())
+        kept.append(federation.state.clients["risk"][0])
+    assert (kept[0] > 0).all()
+    assert (kept[0] != kept[1]).all()
+    with pytest.raises(InputError, match=r"mechanism\.risk_order is 3, but it must be"):
+        config("adp-pfl", set="risk_order=3")
 
 
 def test_a_part_of_the_samples_is_spread_evenly_over_each_client():
