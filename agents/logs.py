@@ -11,25 +11,30 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HParam, KVWriter, Logger, TensorBoardOutputFormat
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 from typing_extensions import override
 
+from agents.events import named_failures, open_events
 from agents.loggers import Tracker, open_trackers
-from fl_core.base.errors import InputError
 
 
 class _Events(TensorBoardOutputFormat):
     """Event file of stable-baselines3 that hides steps written after the last checkpoint of an interrupted training."""
 
     def __init__(self, folder: Path, resumed_at: int | None):
-        try:
-            self.writer = SummaryWriter(str(folder), purge_step=resumed_at)
-        except OSError as error:
-            raise InputError(
-                f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
-            ) from error
+        self._folder = folder
+        self.writer = open_events(folder, resumed_at)
         self._is_closed = False
+
+    @override
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        with named_failures(self._folder):
+            super().write(key_values, key_excluded, step)
+
+    @override
+    def close(self) -> None:
+        with named_failures(self._folder):
+            super().close()
 
 
 class _Tracked(KVWriter):
@@ -61,7 +66,7 @@ def open_logger(folder: Path, resumed_at: int | None) -> Logger:
         resumed_at: decisions at which a training goes on; None for a new one.
 
     Raises:
-        InputError: the folder cannot be written.
+        FileError: the folder cannot be written.
     """
     return Logger(str(folder), [_Events(folder, resumed_at), *map(_Tracked, open_trackers(folder))])
 

@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _complain(sentence: str, error: Exception, status: int = USAGE_ERROR) -> int:
     more = notes(error)
-    print(f"dpilot: {sentence.rstrip('.')}; {more}" if more else f"dpilot: {sentence}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # standard error may lie on the full disk itself
+        print(f"dpilot: {sentence.rstrip('.')}; {more}" if more else f"dpilot: {sentence}", file=sys.stderr)
     return status
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import tyro
 
 from envs.playing import RowProgress
-from envs.tasks import find_task
+from envs.tasks import default_federation, find_task
 from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.records.finished import JOBS, FinishedJobs, Job
 from experiments.records.folder import make_run_folder, write_yaml
@@ -124,7 +124,7 @@ class AuditCommand:
     the federation are then left aside."""
     resume: Path | None = None
     """Folder of interrupted pages of the papers to continue; every other option is taken from it."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=FederationConfig)
+    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
     def execute(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
 from experiments.papers.progress import TableProgress
 from experiments.papers.runs import run_cell
+from experiments.terminal import shortage
 from fl_core.base.errors import InputError
 from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
@@ -61,7 +62,7 @@ def _run_here(cells: Sequence[Cell], folder: Path, progress: TableProgress, fini
         try:
             run_cell(cell, folder, partial(progress.advanced, cell))
         except InputError as error:
-            raise InputError(f"Cell ({cell}): {error}") from error
+            raise _of(cell, error) from error
         progress.finished(cell)
         finished()
 
@@ -109,13 +110,13 @@ class _Pool:
             self._progress.finished(cell)
             self._finished()
             return
-        if isinstance(message, str):
-            raise InputError(f"Cell ({cell}): {message}")
+        if isinstance(message, Exception):
+            raise _of(cell, message)
         self._progress.advanced(cell, message)
 
 
 def _work(cell: Cell, folder: Path, connection: Connection, parts: Packed) -> None:
-    """Run one cell in a process of its own, sending the rounds done, or the sentence of an `InputError`."""
+    """Run one cell in a process of its own, sending the rounds done, or an error that can be told in a sentence."""
     import torch
 
     follow_parent()
@@ -123,7 +124,14 @@ def _work(cell: Cell, folder: Path, connection: Connection, parts: Packed) -> No
     unpack_parts(parts)
     try:
         run_cell(cell, folder, connection.send)
-    except InputError as error:
+    except Exception as error:
+        if not isinstance(error, (InputError, OSError)) and shortage(error) is None:
+            raise
         with suppress(OSError):
-            connection.send(str(error))
+            connection.send(error)
         sys.exit(1)
+
+
+def _of(cell: Cell, error: Exception) -> Exception:
+    """Name the cell in an `InputError`, a `FileError` among them; other errors stay as they are."""
+    return type(error)(f"Cell ({cell}): {error}") if isinstance(error, InputError) else error

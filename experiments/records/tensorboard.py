@@ -8,12 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from agents.events import named_failures, open_events
 from agents.loggers import open_trackers
 from envs import EnvCore
-from fl_core.base.errors import InputError
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 
 TAGS = {
@@ -114,16 +113,12 @@ class RoundWriter:
             the interrupted run wrote from this round on.
 
     Raises:
-        InputError: the folder cannot be written.
+        FileError: the folder cannot be written, here or in any method.
     """
 
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
-        try:
-            self._writer = SummaryWriter(str(folder), purge_step=resumed_at)
-        except OSError as error:
-            raise InputError(
-                f"TensorBoard events cannot be written to '{folder}': {error.strerror or error}."
-            ) from error
+        self._folder = folder
+        self._writer = open_events(folder, resumed_at)
         self._trackers = open_trackers(folder)
         self._last_round = 0
 
@@ -137,10 +132,13 @@ class RoundWriter:
 
     def close(self) -> None:
         """Flush and close the event file; its last entries are lost otherwise."""
-        self._writer.flush()
-        self._writer.close()
-        for tracker in self._trackers:
-            tracker.close()
+        try:
+            with named_failures(self._folder):
+                self._writer.flush()
+                self._writer.close()
+        finally:
+            for tracker in self._trackers:
+                tracker.close()
 
     def round(self, index: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of communication round `index`; names as in `TAGS`, others go below "other/".
@@ -152,7 +150,8 @@ class RoundWriter:
 
     def basis(self, text: str) -> None:
         """Write on the Text page what the charts' ε rests on."""
-        self._writer.add_text(BASIS, text)
+        with named_failures(self._folder):
+            self._writer.add_text(BASIS, text)
 
     def average(self, text: str) -> None:
         """Write on the Text page which average of several runs the charts show."""
@@ -174,16 +173,18 @@ class RoundWriter:
         # A metric shows only where a scalar of its tag exists, so each is written as one below "final/"; the number of
         # rounds is always among them, so that a diverged run is listed too.
         events: Any = self._writer.file_writer
-        for summary in hparams(shown, finite):
-            events.add_summary(summary)
+        with named_failures(self._folder):
+            for summary in hparams(shown, finite):
+                events.add_summary(summary)
         for tracker in self._trackers:
             tracker.parameters(shown)
         self._scalars(finite, self._last_round)
 
     def _scalars(self, values: Mapping[str, float], step: int) -> None:
         finite = {tag: float(value) for tag, value in values.items() if math.isfinite(value)}
-        for tag, value in finite.items():
-            self._writer.add_scalar(tag, value, step)
+        with named_failures(self._folder):
+            for tag, value in finite.items():
+                self._writer.add_scalar(tag, value, step)
         for tracker in self._trackers:
             tracker.scalars(finite, step)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
+from experiments.commands import audit as audit_command
 from experiments.commands.audit import PAPERS
 from fl_core.recipes.catalog import METHODS
 from tests.experiments.basis import require_basis
@@ -78,3 +79,40 @@ def test_committed_pages_are_of_the_five_papers_as_published():
         assert "claimed ε" in text
         assert "as-published" in text
         assert (results / f"verdict-{method}.png").exists()
+
+
+def test_pages_that_are_interrupted_go_on_to_the_same_pages(folder, monkeypatch, capsys):
+    small = {"clients": 10, "rounds": 2, "epsilon": 2.0, "delta": 1e-5, "clip_norm": 0.5}
+    monkeypatch.setattr(
+        audit_command, "PAPERS", {name: (name, small) for name in ("dp-fedavg", "fedglp-adp", "feddpa")}
+    )
+    plain, audited = audit_command._audited, []
+
+    def interrupted(command, progress):
+        if len(audited) == 2:
+            raise KeyboardInterrupt
+        audited.append(command.federation.method)
+        return plain(command, progress)
+
+    arguments = ["audit", "--canaries", "40", "--papers", "pages"]
+    pages = {}
+    for place in ("whole", "stopped"):
+        (folder / place).mkdir()
+        monkeypatch.chdir(folder / place)
+        if place == "stopped":
+            monkeypatch.setattr(audit_command, "_audited", interrupted)
+            capsys.readouterr()
+            assert main(arguments) == 130
+            said = capsys.readouterr().err
+            assert "'pages' holds 2 finished pages; to go on: dpilot audit --resume pages" in said
+            assert audited == ["dp-fedavg", "fedglp-adp"]
+            audited.clear()
+            assert main(["audit", "--resume", "pages", "--seed", "1"]) == 2
+            arguments = ["audit", "--resume", "pages"]
+        assert main(arguments) == 0
+        pages[place] = {path.name: path.read_bytes() for path in Path("pages").iterdir()}
+    assert audited == ["feddpa"]
+    assert len(pages["whole"]) == 6
+    assert pages["stopped"] == pages["whole"]
+    assert main(["audit", "--resume", "pages"]) == 2
+    assert "holds no order.json" in capsys.readouterr().err
