@@ -86,6 +86,7 @@ def _results(core: EnvCore) -> dict[str, Any]:
         "figures": spelled_out(last),
         "tests": _tests(core, last),
         "uplink_bytes": float(np.mean(uploaded)) if uploaded else 0.0,
+        "parameters": core.federation.model.size,
         "privacy": privacy_report(core, 0).as_json(),
         "history": spelled_out(history),
         "executor": core.federation.executor.choice,

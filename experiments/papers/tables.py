@@ -48,6 +48,10 @@ MEASURES: dict[str, Measure] = {
     "personal_share": Measure(
         "share of the coordinates that clients kept personal in the last round, in percent", _percent("personal_share")
     ),
+    "uplink_saving": Measure(
+        "bytes that clients need not upload, of those of the whole model, mean over rounds, in percent",
+        lambda record: 100 * (1 - float(record["uplink_bytes"]) / (4 * int(record["parameters"]))),
+    ),
     "seconds_per_round": Measure(
         "seconds per round, all clients one after another on one machine",
         lambda record: float(record["seconds_per_round"]),

@@ -34,7 +34,7 @@ def test_every_cell_of_every_table_builds(name, guarantee):
 def test_every_table_says_what_it_is_and_what_the_paper_leaves_open(name):
     table = find_table(name)
     assert table.open
-    assert re.fullmatch(r"(Table|Fig\.) ([0-9]|[IV]+)", table.where)
+    assert re.fullmatch(r"(Table|Fig\.|Eq\.) ([0-9]+|[IV]+)", table.where)
     assert table.name.startswith(table.paper.lower())
     for block in table.blocks.values():
         assert block.dataset in DATASETS

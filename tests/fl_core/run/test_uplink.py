@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.papers.tables import MEASURES
 from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import BODY, HEAD, config, plan
@@ -94,3 +95,17 @@ def test_published_clients_noise_what_their_choice_left_out_and_send_all_of_it()
     steps = "sparsification=reparameterized,sparsification.mask_from=step"
     assert bytes_of("dp-fedavg", set=steps, guarantee="as-published") == 4 * SIZE
     assert bytes_of("dp-fedavg", set=f"{steps},upload_noise=true", guarantee="as-published") < 4 * 0.4 * SIZE
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.3])
+def test_a_growing_mask_saves_what_equation_20_of_fedglp_adp_counts(limit):
+    """Round t of T starts with (t - 1)/T of the limit personal; the mask costs a bit per parameter of 32 bits."""
+    rounds, sent = 20, []
+    edits = f"personalization.limit={limit},personalization.noise_growth=0"
+    changes = {"clients": 4, "delta": 0.1, "rounds": rounds, "local_steps": 1, "guarantee": "as-published"}
+    federation = Federation(config("fedglp-adp", set=edits, **changes))
+    for _ in range(rounds):
+        sent.append(float(federation.run_round(plan()).figures["uplink_bytes"][0]))
+    record = {"uplink_bytes": np.mean(sent), "parameters": federation.model.size}
+    saved = MEASURES["uplink_saving"].read(record)
+    assert saved == pytest.approx(100 * (limit * (rounds - 1) / (2 * rounds) - 1 / 32), abs=0.15)
