@@ -71,10 +71,11 @@ def test_references_are_final_accuracies_of_the_default() -> None:
     core = make_core(2, **{**TINY, "decision_rounds": 1, "reward": "advantage"})
     found = core.references([1, 2, 3])
     plain = make_core(1, **{**TINY, "decision_rounds": 1, "reward": "final-accuracy", "executor": "vectorized"})
+    default = plain.knobs[0].encode(plain.knobs[0].default).reshape(1, 1)
     for seed, accuracy in zip([1, 2, 3], found, strict=True):
         plain.reset([0], [RunSettings(seed=seed)])
         while not plain.finished.all():
-            plain.step(np.full((1, 1), np.nan))
+            plain.step(default)
         assert plain.final_accuracy(0) == pytest.approx(accuracy, abs=0.02)
 
 

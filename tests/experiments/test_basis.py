@@ -49,6 +49,7 @@ REFUSES = {
     "experiments/papers/cells.py": "the name of a paper's cell: what was asked for",
     "experiments/records/shown.py": "bad input",
     "fl_core/privacy/ledger.py": "a refused round, which certifies nothing",
+    "fl_core/run/budget.py": "bad input",
     "fl_core/run/config.py": "bad input",
     "fl_core/run/federation.py": "bad input",
 }

@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
         (["run", "--controller", "aqcc"], "did you mean aqc"),
         (["run", "--controller", "fixed:0"], "fixed"),
         (["run", "--controller", "fixed:nan"], "nan"),
-        (["run", "--controller", "fixed:99"], "0.1 to 8"),
+        (["run", "--controller", "fixed:1e9"], "[1e-06, 1e+06]"),
         (["run", "--controller", "ppo:nowhere"], "nowhere"),
         (["run", "--seed", "-1"], "seed is -1"),
         (["compare", "--controllers", "fixed", "fixed"], "twice"),

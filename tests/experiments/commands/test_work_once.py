@@ -90,7 +90,7 @@ def test_instances_that_no_batch_can_share_have_environments_of_their_own(counts
     [
         (["best-fixed", "fixed:-1"], "clip_norm of controller 'fixed' is -1"),
         (["best-fixed", "tuned:log-odds"], "knob 'layer_weights' does not exist"),
-        (["tuned:exponential-decay", "fixed:100"], "clip_norm is 100"),
+        (["tuned:exponential-decay", "fixed:1e9"], "clip_norm is 1000000000.0"),
         (["best-fixed", "ppo:nowhere"], "'nowhere' is no folder"),
         (["best-fixed", "fixed:1", "fixed:1.0"], "names 'fixed:1' twice"),
         (["best-fixed", "online-ppo:accounted:x"], "does not end with a seed"),
