@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -210,7 +211,7 @@ class Catalogue(MutableMapping[str, T]):
     def _offers(self) -> dict[str, list[EntryPoint]]:
         """Entry points by name; only their names are read."""
         found: dict[str, list[EntryPoint]] = {}
-        for point in entry_points(group=self.group):
+        for point in _installed(self.group, tuple(sys.path)):
             found.setdefault(point.name, []).append(point)
         return found
 
@@ -332,7 +333,14 @@ def _package(point: EntryPoint) -> Origin:
     return Origin("package" if made is None else f"package {made.name} {made.version}")
 
 
+@lru_cache(maxsize=64)
+def _installed(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Find the entry points of a group on an import path; reading them takes longer than all else that names need."""
+    return tuple(entry_points(group=group))
+
+
 def forget_read_files() -> None:
-    """Have names of files and modules read anew, as a new command does."""
+    """Have names of files, modules and installed packages read anew, as a new command does."""
+    _installed.cache_clear()
     for one in CATALOGUES:
         one._loaded.clear()
