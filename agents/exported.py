@@ -19,7 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from agents.weights import Tensors
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, first_line
 
 Float32Array = NDArray[np.float32]
 State = tuple[NDArray[Any], ...]
@@ -75,7 +75,7 @@ class ExportedPolicy(ABC):
         try:
             actions = np.asarray(self._compute(batch))
         except Exception as error:  # whatever a strange graph or onnxruntime raises
-            raise InputError(f"The policy failed on observations {batch.shape}: {_first_line(error)}.") from error
+            raise InputError(f"The policy failed on observations {batch.shape}: {first_line(error)}.") from error
         if actions.shape != (len(batch), self._knobs):
             raise InputError(
                 f"The policy answers {len(batch)} observations with actions of shape {actions.shape}, but it must be "
@@ -280,12 +280,8 @@ def onnx_session(content: bytes) -> Any:
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors share no base but this
-        raise InputError(f"onnxruntime does not take the model: {_first_line(error)}.") from error
+        raise InputError(f"onnxruntime does not take the model: {first_line(error)}.") from error
 
 
 EXPORTED: dict[str, type[ExportedPolicy]] = {"torchscript": GraphPolicy, "onnx": OnnxPolicy}
 """Formats of exported policies, as in `onnx:FOLDER`."""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

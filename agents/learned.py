@@ -15,8 +15,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from typing_extensions import override
 
 from agents.algorithms import ALGORITHMS
+from agents.bounded import BoundedController
 from agents.config import TrainingConfig
 from agents.exported import EXPORTED, ExportedPolicy
 from agents.normalization import Normalization
@@ -91,8 +93,8 @@ def knob_records(core: EnvCore) -> tuple[dict[str, Any], ...]:
     return tuple({field: getattr(knob, field) for field in KNOB_FIELDS} for knob in core.knobs)
 
 
-class LearnedController:
-    """A trained policy with the `predict` of a stable-baselines3 model.
+class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
+    """A trained policy with the `predict` of a stable-baselines3 model; the state is that of a recurrent one.
 
     Attributes:
         blueprint: its parts apart from the weights.
@@ -177,30 +179,7 @@ class LearnedController:
             "weights_sha256": hashlib.sha256(tensor_bytes(self.tensors)).hexdigest(),
         }
 
-    def predict(
-        self,
-        observation: NDArray[Any] | dict[str, NDArray[Any]],
-        state: tuple[NDArray[Any], ...] | None = None,
-        episode_start: NDArray[Any] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], tuple[NDArray[Any], ...] | None]:
-        """Choose actions for observations; the signature is that of a stable-baselines3 model.
-
-        Args:
-            observation: `[features]` or `[n, features]`.
-            state: of a recurrent policy, what the call before returned, arrays `[n, ...]`; None at first.
-            episode_start: whether each observation is the first of an episode `[n]`.
-            deterministic: whether to take the policy's mode instead of a sample.
-
-        Returns:
-            Actions `[knobs]` or `[n, knobs]`, float32 in [-1, 1], and the state for the next call.
-
-        Raises:
-            InputError: the observation is of another environment.
-        """
-        actions, state = self.predict_unclipped(observation, state, episode_start, deterministic)
-        return np.clip(actions, -1.0, 1.0), state
-
+    @override
     def predict_unclipped(
         self,
         observation: NDArray[Any] | dict[str, NDArray[Any]],
@@ -208,7 +187,6 @@ class LearnedController:
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], tuple[NDArray[Any], ...] | None]:
-        """Choose actions as `predict` does, before those outside [-1, 1] are clipped."""
         array = np.asarray(observation, dtype=np.float32)
         size = len(self.blueprint.features)
         if array.ndim not in (1, 2) or array.shape[-1] != size:

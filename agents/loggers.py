@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,20 +20,20 @@ Parameters = Mapping[str, str | float | int | bool | None]
 PROJECT = "dpilot"
 
 
-class Tracker:
+class Tracker(ABC):
     """A run of an experiment tracker, which takes scalars by step, and the parameters once."""
 
+    @abstractmethod
     def parameters(self, values: Parameters) -> None:
         """Record the settings of the run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Record values by their TensorBoard tags at a step (a communication round, or a decision of a training)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End the run."""
-        raise NotImplementedError
 
 
 class WandbTracker(Tracker):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from agents.bounded import BoundedController
 from agents.learned import core_of
 from agents.online_learner import OnlineLearner, OnlineSettings, keyed_randomness
 from fl_core.base.errors import InputError, require, require_name
@@ -69,7 +71,7 @@ def parse_online(text: str) -> OnlineSpec:
     return OnlineSpec(signals, seed)
 
 
-class OnlinePPO:
+class OnlinePPO(BoundedController[State]):
     """An agent per run that learns from the run's own observations (ACDP-pFSD, Algorithm 2).
 
     State is (accuracy, loss), as observed; reward of a decision is the loss that it removed plus the accuracy that it
@@ -148,30 +150,7 @@ class OnlinePPO:
 
     # ---------------------------------------------------------------- acting
 
-    def predict(
-        self,
-        observation: NDArray[Any] | dict[str, NDArray[Any]],
-        state: State | None = None,
-        episode_start: NDArray[Any] | None = None,
-        deterministic: bool = True,
-    ) -> tuple[NDArray[np.float32], State]:
-        """Learn from the outcome of the last decision, and decide; the signature is that of a stable-baselines3 model.
-
-        Args:
-            observation: `[features]` or `[n, features]`.
-            state: what the call before returned; None at first.
-            episode_start: whether each observation is the first of a run `[n]`: its agent begins anew.
-            deterministic: without effect: an agent that does not explore cannot learn.
-
-        Returns:
-            Actions `[1]` or `[n, 1]`, float32 in [-1, 1], and the state for the next call.
-
-        Raises:
-            InputError: the observation is of another environment.
-        """
-        actions, state = self.predict_unclipped(observation, state, episode_start)
-        return np.clip(actions, -1.0, 1.0), state
-
+    @override
     def predict_unclipped(
         self,
         observation: NDArray[Any] | dict[str, NDArray[Any]],
@@ -179,7 +158,11 @@ class OnlinePPO:
         episode_start: NDArray[Any] | None = None,
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], State]:
-        """Learn and decide as `predict` does, before actions outside [-1, 1] are clipped."""
+        """Learn from the outcome of the last decision, and decide.
+
+        The agent of a row begins anew where `episode_start` says so. `deterministic` has no effect: an agent that does
+        not explore cannot learn.
+        """
         array = np.asarray(observation, dtype=np.float64)
         if array.ndim not in (1, 2) or array.shape[-1] != self._features:
             raise InputError(

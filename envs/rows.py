@@ -18,7 +18,31 @@ from envs.signals import Feature
 from fl_core.base.errors import require, require_count
 
 
-class Row:
+class CoreView:
+    """What every face shows of the runs behind it.
+
+    Attributes:
+        core: the runs.
+    """
+
+    core: EnvCore
+
+    @property
+    def knobs(self) -> Listing[Knob]:
+        """Knob of each action coordinate; prints as a table."""
+        return self.core.knobs
+
+    @property
+    def signals(self) -> Listing[Feature]:
+        """Feature of each observation entry; prints as a table."""
+        return self.core.features
+
+    def references(self, seeds: Sequence[int]) -> list[float]:
+        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
+        return self.core.references(seeds)
+
+
+class Row(CoreView):
     """A row of a batch, or the only one: what it offers is the same on every face.
 
     Attributes:
@@ -36,16 +60,6 @@ class Row:
         self.action_space: spaces.Space[Any] = core.action_space
 
     @property
-    def knobs(self) -> Listing[Knob]:
-        """Knob of each action coordinate; prints as a table."""
-        return self.core.knobs
-
-    @property
-    def signals(self) -> Listing[Feature]:
-        """Feature of each observation entry; prints as a table."""
-        return self.core.features
-
-    @property
     def features(self) -> Listing[Feature]:
         """The signals, by the name that they have in the core."""
         return self.core.features
@@ -59,10 +73,6 @@ class Row:
         require(len(seeds) == 1, f"There are {len(seeds)} seeds for 1 environment.")
         self.instance = seeds[0]
 
-    def references(self, seeds: Sequence[int]) -> list[float]:
-        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
-        return self.core.references(seeds)
-
     def render(self) -> Any:
         """Render the episode as a line of text (`ansi`) or a picture (`rgb_array`)."""
         if self.render_mode == "ansi":
@@ -70,7 +80,7 @@ class Row:
         return render_frame(self.core, self._row) if self.render_mode == "rgb_array" else None
 
 
-class Batch:
+class Batch(CoreView):
     """Rows of one core.
 
     Attributes:
@@ -89,16 +99,6 @@ class Batch:
         self.rows = [Row(self.core, row, render_mode) for row in range(num_envs)]
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]
 
-    @property
-    def knobs(self) -> Listing[Knob]:
-        """Knob of each action coordinate; prints as a table."""
-        return self.core.knobs
-
-    @property
-    def signals(self) -> Listing[Feature]:
-        """Feature of each observation entry; prints as a table."""
-        return self.core.features
-
     def set_instances(self, seeds: Sequence[int]) -> None:
         """Set the instance, by seed, that each row plays again and again from its next reset on.
 
@@ -108,10 +108,6 @@ class Batch:
         require(len(seeds) == len(self.rows), f"There are {len(seeds)} seeds for {len(self.rows)} environments.")
         for row, seed in zip(self.rows, seeds, strict=True):
             row.instance = seed
-
-    def references(self, seeds: Sequence[int]) -> list[float]:
-        """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
-        return self.core.references(seeds)
 
     def _begin(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]) -> None:
         """Start new episodes in some rows, each by its seed and options; a seed seeds what is drawn later, too."""

@@ -107,9 +107,13 @@ def _dispatch(arguments: list[str]) -> None:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))
 
 
+def _has_federation(cls: type[Any]) -> bool:
+    return "federation" in {one.name for one in dataclasses.fields(cls)}
+
+
 def _bare_options(name: str, cls: type[Any], arguments: Sequence[str]) -> list[str]:
     """Convert `--agent.NAME` and `--federation.NAME`, and refuse names that could be either's."""
-    if "federation" not in {one.name for one in dataclasses.fields(cls)}:
+    if not _has_federation(cls):
         return [*arguments]
     from experiments.commands.owners import bare_options  # it needs the agents, which other commands do without
 
@@ -134,7 +138,7 @@ def _defaults(command: type[Any], arguments: list[str]) -> Any:
     # Imported late: a mistyped command should not wait for torch.
     from envs.tasks import find_task
 
-    if "federation" not in {one.name for one in dataclasses.fields(command)}:
+    if not _has_federation(command):
         return None
     return command(federation=find_task(last_value(arguments, "task") or "digits").federation)
 

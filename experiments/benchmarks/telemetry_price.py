@@ -14,7 +14,7 @@ from envs import Setting
 from envs.instances import instance_seeds
 from envs.playing import run_to_the_end
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import make_players
+from experiments.contenders.preparing import make_players
 from experiments.contenders.progress import rounds_bar
 from experiments.reports.tables import Table
 from fl_core.data.datasets import dataset_available

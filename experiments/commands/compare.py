@@ -20,9 +20,10 @@ from experiments.commands.consent import require_consent
 from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.contenders.bench import Bench
 from experiments.contenders.comparing import GRID, compare
-from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
+from experiments.contenders.contenders import Contender
 from experiments.contenders.instances import check_instances, drawn, vary
 from experiments.contenders.play import CODE
+from experiments.contenders.preparing import check, parse_contenders, prepare
 from experiments.contenders.recorded import import_recorded
 from experiments.records.comparison import Comparison, ControllerResult, Instance
 from experiments.records.finished import JOBS, FinishedJobs

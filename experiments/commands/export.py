@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
 import tyro
+from matplotlib.figure import Figure
 
 from experiments.records.comparison import Comparison
 from experiments.records.folder import csv_lines
@@ -29,6 +31,8 @@ from fl_core.run.choices import one_of
 FORMATS = ("csv", "parquet")
 FIGURES = ("svg", "pdf", "png")
 COMPARISON, ROUNDS = "comparison.json", "rounds.csv"
+Drawings = Mapping[str, Callable[[], Figure]]
+"""Name of a figure -> what draws it."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,11 @@ class ExportCommand:
         rows: list[Mapping[str, Any]] = []
         written: list[Path] = []
         for folder, kind in known.items():
-            rows.extend(_rounds(folder, kind))
-            written.extend(self._illustrate(folder, kind))
+            comparison = Comparison.read(folder / COMPARISON) if kind == "comparison" else None
+            rounds = run_rounds(folder) if comparison is None else comparison_rounds(comparison)
+            rows.extend({"folder": folder.name, **row} for row in rounds)
+            pages = _run_pages(folder, bool(self.figures)) if comparison is None else _comparison_pages(comparison)
+            written.extend(self._illustrate(self.to / folder.name, *pages))
         written.insert(0, self._write_rounds(rows))
         print(f"{len(rows):,} rounds of {len(known)} folders: {written[0]}")
         if len(written) > 1:
@@ -85,36 +92,36 @@ class ExportCommand:
             write_bytes(path, content.getvalue())
         return path
 
-    def _illustrate(self, folder: Path, kind: str) -> Iterator[Path]:
-        """Write figures and tables of one folder."""
-        if kind == "run":
-            record = read_record(folder) if self.figures and (folder / LEDGER).exists() else None
-            drawn = [("ledger", ledger_figure(record))] if record and record.ledger.charges else []
-            tables: list[Table] = []
-        else:
-            comparison = Comparison.read(folder / COMPARISON)
-            blocks = [block for section in contents(comparison) for block in section.blocks]
-            tables = [block for block in blocks if isinstance(block, Table)]
-            captioned = [block for block in blocks if isinstance(block, CaptionedFigure)] if self.figures else []
-            drawn = [(one.draw.__name__.removesuffix("_figure"), one.draw(comparison)) for one in captioned]
-        for name, figure in drawn:
+    def _illustrate(self, target: Path, drawn: Drawings, tables: list[Table]) -> Iterator[Path]:
+        """Write figures and tables of one run or comparison."""
+        for name, draw in drawn.items() if self.figures else ():
+            figure = draw()
             for form in self.figures:
-                path = self.to / folder.name / f"{name}.{form}"
+                path = target / f"{name}.{form}"
                 write_bytes(path, figure_file(figure, form))
                 yield path
         if tables:
-            path = self.to / folder.name / "tables.tex"
+            path = target / "tables.tex"
             write_text(path, "\n\n".join(table.latex() for table in tables) + "\n")
             yield path
+
+
+def _run_pages(folder: Path, drawn: bool) -> tuple[Drawings, list[Table]]:
+    """Collect the figure of a run's ledger, if it is to be drawn and has charges."""
+    if not drawn or not (folder / LEDGER).exists():
+        return {}, []
+    record = read_record(folder)
+    return ({"ledger": partial(ledger_figure, record)} if record.ledger.charges else {}), []
+
+
+def _comparison_pages(comparison: Comparison) -> tuple[Drawings, list[Table]]:
+    """Collect the figures and tables of a comparison's report."""
+    blocks = [block for section in contents(comparison) for block in section.blocks]
+    captioned = [block for block in blocks if isinstance(block, CaptionedFigure)]
+    drawn = {one.draw.__name__.removesuffix("_figure"): partial(one.draw, comparison) for one in captioned}
+    return drawn, [block for block in blocks if isinstance(block, Table)]
 
 
 def kind_of(folder: Path) -> str:
     """Tell what a folder holds: "comparison", "run" or, for anything else, ""."""
     return "comparison" if (folder / COMPARISON).exists() else "run" if (folder / ROUNDS).exists() else ""
-
-
-def _rounds(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Yield the rounds of a folder, each with the folder's name."""
-    rounds = run_rounds(folder) if kind == "run" else comparison_rounds(Comparison.read(folder / COMPARISON))
-    for row in rounds:
-        yield {"folder": folder.name, **row}

@@ -19,15 +19,16 @@ from experiments.commands.consent import require_consent
 from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.commands.run_summary import print_summary, summarise_run
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import Contender, check, parse_contenders, prepare
+from experiments.contenders.contenders import Contender
 from experiments.contenders.play import CODE, Player
+from experiments.contenders.preparing import check, parse_contenders, prepare
 from experiments.contenders.progress import rounds_bar
 from experiments.contenders.recorded import import_recorded
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
 from experiments.records.consistency import SUMMARY
 from experiments.records.finished import JOBS, FinishedJobs
-from experiments.records.folder import make_run_folder, write_csv, write_yaml
+from experiments.records.folder import make_run_folder, says_complete, write_csv, write_yaml
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.noise_key import drop_key, key_home, load_key, save_key
 from experiments.records.order import FILE as ORDER
@@ -190,11 +191,7 @@ def _go_on(folder: Path) -> dict[str, Any]:
 
 def _is_complete(folder: Path) -> bool:
     """Return True if a folder holds a run that has ended."""
-    summary = folder / SUMMARY
-    if (folder / STATE).exists() or not summary.is_file():
-        return False
-    found = read_json(summary)
-    return isinstance(found, dict) and found.get("status") == "complete"
+    return not (folder / STATE).exists() and says_complete(folder / SUMMARY)
 
 
 def _begin_again(folder: Path) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from envs.tasks import default_federation, find_task
 from experiments.commands.consent import require_consent
 from experiments.commands.interruptions import require_alone, resumable
 from experiments.records.consistency import SUMMARY
-from experiments.records.folder import make_run_folder, write_yaml
+from experiments.records.folder import make_run_folder, says_complete, write_yaml
 from experiments.records.order import FILE as ORDER
 from experiments.records.order import read_order, require_same_order, write_order
 from fl_core.base.code_version import code_version
@@ -172,10 +172,7 @@ def _progress(folder: Path) -> str:
 
 def _is_complete(folder: Path) -> bool:
     """Return True if a folder holds a training that has ended, and its controller."""
-    if not (folder / SUMMARY).is_file() or not (folder / CONTROLLER).is_dir():
-        return False
-    found = read_json(folder / SUMMARY)
-    return isinstance(found, dict) and found.get("status") == "complete"
+    return (folder / CONTROLLER).is_dir() and says_complete(folder / SUMMARY)
 
 
 def compare_command(blueprint: Blueprint, folder: Path) -> str:

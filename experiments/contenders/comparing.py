@@ -9,10 +9,10 @@ from datetime import datetime
 import numpy as np
 
 from experiments.contenders.bench import Bench, Needs
-from experiments.contenders.contenders import parse_contender
 from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import Case, deal
 from experiments.contenders.play import Player, play
+from experiments.contenders.preparing import parse_contender
 from experiments.contenders.progress import rounds_bar
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
 from fl_core.run.parts import origins_of

@@ -17,8 +17,9 @@ from envs.acting import Policy, as_policy
 from envs.instances import instance_seeds
 from experiments.contenders.bench import Bench, Needs
 from experiments.contenders.comparing import compare
-from experiments.contenders.contenders import Contender, Learned, check, parse_contender, prepare
+from experiments.contenders.contenders import Contender, Learned
 from experiments.contenders.play import Player
+from experiments.contenders.preparing import check, parse_contender, prepare
 from experiments.contenders.trainings import Trainings
 from experiments.records.comparison import Comparison
 from fl_core.base.errors import InputError, require, require_count

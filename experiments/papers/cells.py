@@ -16,7 +16,8 @@ from agents.online_learner import OnlineSettings
 from envs import EnvSpec, Setting
 from envs.instances import instance_seeds
 from envs.tasks import Task, find_task
-from experiments.contenders.contenders import Online, parse_contender
+from experiments.contenders.contenders import Online
+from experiments.contenders.preparing import parse_contender
 from experiments.papers.tables import Block, Layer, PaperTable, merge
 from experiments.records.finished import FinishedJobs, Job
 from fl_core.base.code_version import code_version

@@ -14,7 +14,7 @@ import numpy as np
 from envs import EnvCore
 from envs.acting import Policy
 from envs.playing import RowProgress, decisions
-from experiments.contenders.contenders import parse_contender
+from experiments.contenders.preparing import parse_contender
 from experiments.papers.cell_records import write_record
 from experiments.papers.cells import Cell
 from experiments.records.privacy import privacy_report

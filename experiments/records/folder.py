@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from fl_core.base.errors import InputError
-from fl_core.base.files import MOST_BYTES, check_values, read_bytes, write_text
+from fl_core.base.files import MOST_BYTES, check_values, read_bytes, read_json, write_text
 from fl_core.base.text import printable
 from fl_core.run.budget import UnstatedEpsilon, stated
 
@@ -37,6 +37,14 @@ def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
             raise InputError(f"The folder '{folder}' could not be made: {error.strerror or error}.") from error
         return folder
     raise InputError(f"The folder '{root / name}' and its successors are all taken.")
+
+
+def says_complete(summary: Path) -> bool:
+    """Return True if a summary says that its run or training has ended; False where there is none."""
+    if not summary.is_file():
+        return False
+    found = read_json(summary)
+    return isinstance(found, dict) and found.get("status") == "complete"
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:

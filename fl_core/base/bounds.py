@@ -15,6 +15,11 @@ from fl_core.base.errors import InputError
 from fl_core.base.text import short
 
 
+def is_number(value: object) -> bool:
+    """Return True for a real number, also one of NumPy, but not for a boolean."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Range of a number.
@@ -58,8 +63,7 @@ more do not fit into memory.
             InputError: it is no number, or out of the range.
         """
         if not self.hold(value):
-            number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-            told = f": {self.why}" if self.why and number else ""
+            told = f": {self.why}" if self.why and is_number(value) else ""
             raise InputError(f"{field} is {short(value)}, but it must be {self.allowed}{told}.")
 
     @property

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from fl_core.base.bounds import is_number
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import json_number, spelled_out
 from fl_core.base.text import short
@@ -22,8 +23,8 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda v: v is None or (isinstance(v, numbers.Integral) and not isinstance(v, bool)),
         "a whole number or nothing",
     ),
-    "float": (lambda v: _is_number(v) and not math.isnan(v), "a number"),
-    "float | None": (lambda v: v is None or (_is_number(v) and not math.isnan(v)), "a number or nothing"),
+    "float": (lambda v: is_number(v) and not math.isnan(v), "a number"),
+    "float | None": (lambda v: v is None or (is_number(v) and not math.isnan(v)), "a number or nothing"),
     "str": (lambda v: isinstance(v, str), "a text"),
     "bool": (lambda v: isinstance(v, bool), "true or false"),
     "tuple[str, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v), "a list of texts"),
@@ -56,7 +57,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "names with texts or numbers",
     ),
     "Mapping[str, list[float]]": (
-        lambda v: isinstance(v, Mapping) and all(isinstance(s, list) and all(map(_is_number, s)) for s in v.values()),
+        lambda v: isinstance(v, Mapping) and all(isinstance(s, list) and all(map(is_number, s)) for s in v.values()),
         "names with lists of numbers",
     ),
 }
@@ -83,12 +84,8 @@ def _check_of(annotation: str) -> tuple[Callable[[Any], bool], str]:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -100,7 +97,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, (str, bool)) or (_is_number(value) and not math.isnan(value))
+    return isinstance(value, (str, bool)) or (is_number(value) and not math.isnan(value))
 
 
 def written(record: Any) -> dict[str, Any]:

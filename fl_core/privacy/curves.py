@@ -7,7 +7,6 @@ noise multiplier σ is the noise's standard deviation divided by the l2 sensitiv
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
-from fl_core.base.bounds import Bounds
+from fl_core.base.bounds import Bounds, is_number
 from fl_core.base.errors import require
 from fl_core.base.text import short
 
@@ -27,11 +26,6 @@ LEAST_QUADRATURE = 0.05
 
 
 # --- Checks -------------------------------------------------------------------------------------------------------
-
-
-def is_number(value: object) -> bool:
-    """Return True for a real number, also one of NumPy, but not for a boolean."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 EPSILON = Bounds(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.privacy import accounting
@@ -29,7 +30,6 @@ from fl_core.privacy.accounting import Segment
 from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import (
     gdp_epsilon,
-    is_number,
     require_delta,
     require_epsilon,
     require_noise_multiplier,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from fl_core.base.bounds import is_number
 from fl_core.base.errors import require
-from fl_core.privacy.curves import is_number, require_noise_multiplier
+from fl_core.privacy.curves import require_noise_multiplier
 
 
 def update_noise_multiplier(noise_multiplier: float, bit_noise: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import envs.setting as setting_module
-import experiments.contenders.contenders as contenders_module
+import experiments.contenders.preparing as preparing
 import fl_core.run.config as config_module
 from envs import EnvCore
 from envs.acting import Policy
@@ -41,7 +41,7 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted(Federation, "__init__", "federations")
     counted(FederationConfig, "__post_init__", "configurations")
     counted(config_module, "edit", "recipes")
-    counted(contenders_module, "parse_contender", "specs")
+    counted(preparing, "parse_contender", "specs")
     config_module._recipe.cache_clear()
     setting_module._with_federation.cache_clear()
     return found

@@ -7,7 +7,7 @@ import pytest
 from envs import Setting
 from envs.playing import decisions
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import check, parse_contenders
+from experiments.contenders.preparing import check, parse_contenders
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
 

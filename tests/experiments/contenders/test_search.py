@@ -9,8 +9,8 @@ import pytest
 
 from envs import Setting, make_core
 from experiments.contenders.bench import Bench, Needs
-from experiments.contenders.contenders import make_players, parse_contender
 from experiments.contenders.environments import Environments
+from experiments.contenders.preparing import make_players, parse_contender
 from experiments.contenders.search import Rung, grid, play_each, rungs, search_runs
 from fl_core.base.errors import InputError
 from policies import View, make_controller, parse_controller

@@ -18,9 +18,9 @@ from envs.signals import FEATURE_BOUND
 from experiments.cli import main
 from experiments.contenders import comparing
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import make_players
 from experiments.contenders.instances import deal
 from experiments.contenders.play import play
+from experiments.contenders.preparing import make_players
 from experiments.contenders.trainings import load_trainings, training_folders
 from fl_core.base.errors import InputError
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from experiments.contenders.contenders import parse_contender
+from experiments.contenders.preparing import parse_contender
 from experiments.papers.cells import choose_dataset, fitting_model, make_cells, make_federation
 from experiments.papers.tables import MEASURES, find_table, merge, table_names
 from fl_core.base.errors import InputError

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant
 
 from envs import Setting, make_core
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import make_players
+from experiments.contenders.preparing import make_players
 from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.records.comparison import Comparison
 from experiments.records.costs import PriorRounds, composed_epsilon, composition_words

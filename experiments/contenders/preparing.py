@@ -1,0 +1,116 @@
+"""Reading of what a user names after --controllers, checks before any work, and preparation to play."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agents.online import NAME, parse_online
+from experiments.contenders.bench import Bench
+from experiments.contenders.contenders import LEARNED, TUNED, Contender, HandCoded, Learned, Online, Tuned
+from experiments.contenders.play import Player
+from experiments.contenders.trainings import load_trainings
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sources import split_spec
+from fl_core.data.populations import share_samples
+from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
+
+
+def parse_contender(spec: str) -> Contender:
+    """Read a spec such as `fixed:0.5`, `tuned:exponential-decay`, `online-ppo:3` or `ppo:runs/NAME`.
+
+    Raises:
+        InputError: the controller is unknown, or its parameters or folders are wrong.
+    """
+    name = spec.partition(":")[0].strip()
+    if name in LEARNED:
+        return Learned(spec, load_trainings(spec))
+    readers: dict[str, Callable[[str], Contender]] = {
+        NAME: lambda text: Online(parse_online(text)),
+        TUNED: lambda text: Tuned(_parse_family(text)),
+    }
+    if name in readers:
+        return readers[name](spec)
+    own, _ = CONTROLLERS.split(spec)
+    if split_spec(own) is None:
+        require_name("controller", own, [*CONTROLLERS.names(), *LEARNED, NAME, TUNED])
+    return HandCoded(parse_controller(spec))
+
+
+def _parse_family(spec: str) -> ControllerSpec:
+    """Parse the family of `tuned:FAMILY`; refuse one without parameters to search."""
+    family = spec.partition(":")[2]
+    require(
+        bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
+    )
+    parsed = parse_controller(family)
+    if parsed.controller.tuned or parsed.controller.assigns or not parsed.controller.parameters:
+        raise InputError(f"controller '{spec}' names '{parsed.name}', which has no parameters to search.")
+    return parsed
+
+
+def parse_contenders(specs: Sequence[str]) -> list[Contender]:
+    """Read specs, each of another controller.
+
+    Raises:
+        InputError: a spec cannot be read, or two are the same.
+    """
+    contenders = [parse_contender(spec) for spec in specs]
+    names = [one.name for one in contenders]
+    for name in names:
+        require(names.count(name) == 1, f"controllers names '{name}' twice, but each may be compared only once.")
+    return contenders
+
+
+def check(contenders: Sequence[Contender], bench: Bench) -> None:
+    """Check all contenders, before anything is run or written.
+
+    Raises:
+        InputError: a contender does not fit the setting.
+    """
+    for one in contenders:
+        one.check(bench)
+
+
+def prepare(contenders: Sequence[Contender], bench: Bench) -> list[Player]:
+    """Make players of contenders that were checked on the bench; searches are run, or found finished."""
+    players = _told_apart([one.prepare(bench) for one in contenders])
+    _warn_of_shared_clients(players, bench.setting.federation.population)
+    return players
+
+
+def make_players(specs: Sequence[str], bench: Bench) -> list[Player]:
+    """Make players of specs as typed.
+
+    Raises:
+        InputError: a spec cannot be read, two are the same, or a controller does not fit the setting.
+    """
+    contenders = parse_contenders(specs)
+    check(contenders, bench)
+    return prepare(contenders, bench)
+
+
+def _told_apart(players: list[Player]) -> list[Player]:
+    """Append the spec to labels that two players share, as trainings of one algorithm with one seed do."""
+    labels = [player.label for player in players]
+    return [
+        replace(one, label=f"{one.label} {one.name.partition(':')[2] or one.name}")
+        if labels.count(one.label) > 1
+        else one
+        for one in players
+    ]
+
+
+def _warn_of_shared_clients(players: Sequence[Player], here: str) -> None:
+    """Warn of players that were trained or tuned on the clients that they are about to act on."""
+    by_population: dict[str, list[str]] = {}
+    for player in players:
+        if player.tuned_population and share_samples(player.tuned_population, here):
+            by_population.setdefault(player.tuned_population, []).append(player.name)
+    for population, names in by_population.items():
+        warnings.warn(
+            f"{', '.join(names)}: trained or tuned on {population} clients, to act on {here} clients; epsilon does not "
+            "contain what that told about them.",
+            stacklevel=3,
+        )
