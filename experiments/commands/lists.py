@@ -21,6 +21,7 @@ from envs.rewards import REWARDS
 from envs.signals import all_features
 from envs.tasks import TASKS, find_task
 from experiments.contenders.contenders import LEARNED, TUNED
+from experiments.papers.measures import MEASURES
 from experiments.papers.tables import find_table, table_names
 from experiments.reports.tables import Table
 from experiments.terminal import console
@@ -220,6 +221,12 @@ def _papers() -> Rows:
         yield (table.name, table.paper, table.where, table.title, ", ".join(datasets), "yes" if here else "no")
 
 
+def _measures() -> Rows:
+    yield ("measure", "what it is", "unit", "curve?", "target?")
+    for name, one in MEASURES.items():
+        yield (name, one.summary, one.unit, "yes" if one.after else "no", "yes" if one.has_target else "no")
+
+
 def _accountants() -> Rows:
     yield ("accountant", "how it counts", "what it certifies")
     yield from ((name, one.summary, one.certifies) for name, one in ACCOUNTANTS.items())
@@ -257,6 +264,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "rewards": _rewards,
     "generators": _generators,
     "papers": _papers,
+    "measures": _measures,
     "accountants": _accountants,
     "adjacencies": _adjacencies,
     "choices": _choices,

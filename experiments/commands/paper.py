@@ -15,7 +15,7 @@ from experiments.commands.consent import require_consent
 from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
-from experiments.papers.cells import Cell, make_cells
+from experiments.papers.cells import NO_NOISE, Cell, make_cells
 from experiments.papers.jobs import distinct, run_cells
 from experiments.papers.results import BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
@@ -57,8 +57,13 @@ class PaperCommand:
     """Communication rounds; 0 takes the table's."""
     change: tuple[str, ...] = ()
     """Other settings of the federation as SETTING=VALUE, such as "partition=dirichlet(1)", in place of the table's."""
+    measure: str = ""
+    """Number to read off the runs in place of the table's (`dpilot list measures`), such as uplink_bytes."""
+    target: tuple[float, ...] = ()
+    """Accuracies of the clients' models in percent, in place of the table's, for epsilon_to_accuracy and
+    rounds_to_accuracy."""
     curves: bool = False
-    """Measure accuracy after every round, for TensorBoard; by default only at the end."""
+    """Measure accuracy after every round, and draw it over the rounds; by default only at the end."""
     jobs: int = 1
     """Processes that run cells side by side, one thread each."""
     runs: Path = Path("runs")
@@ -80,7 +85,7 @@ class PaperCommand:
             return _ordered(self.resume).execute()
         if not self.name:
             return ListCommand("papers").execute()
-        table, change = find_table(self.name), self._change()
+        table, change = find_table(self.name, self.measure, self.target), self._change()
         self._check()
         once = distinct(make_cells(table, self.guarantees, 1, change))
         rounds = self.seeds * sum(cell.federation.rounds for cell in once)
@@ -88,7 +93,7 @@ class PaperCommand:
         INSTANCES.check("seeds", self.seeds)
         folder = self.folder or self.runs / self._folder_name()
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
-        wanted = [cell for cell in everything if cell.guarantee in self.guarantees]
+        wanted = [cell for cell in everything if cell.guarantee in (*self.guarantees, NO_NOISE)]
         chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)
         _announce(table, chosen, everything, folder)
         shown = {cell.block for cell in chosen}
@@ -210,8 +215,12 @@ def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[st
 
 
 def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
-    """Tell whether a cell's column has that label, or that setting."""
-    if column.lower() == cell.column.lower():
+    """Tell whether a cell's column has that label, with or without its target accuracy, or that setting."""
+    label, _, _ = cell.column.rpartition(", ")
+    if column.lower() in (
+        cell.column.lower(),
+        label.lower() if cell.column in table.blocks[cell.block].targets else "",
+    ):
         return True
     key, equals, value = column.partition("=")
     layer: Layer = table.blocks[cell.block].columns[cell.column]

@@ -12,7 +12,9 @@ from experiments.records.finished import FORMAT
 from fl_core.base.errors import InputError, require
 from fl_core.base.sealed import first_difference, read_sealed
 
-_RESULTS = frozenset(("figures", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round"))
+_RESULTS = frozenset(
+    ("figures", "history", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round")
+)
 
 
 def write_record(cell: Cell, folder: Path, results: Mapping[str, Any]) -> None:

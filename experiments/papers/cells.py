@@ -29,6 +29,8 @@ from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
 from policies.catalog import CONTROLLERS, parse_controller
 
+NO_NOISE = "no noise"
+"""Column of ours for runs that add no noise: they are the same under every guarantee."""
 HELD_FIXED = "none"
 """Controller of a row that names none: no knob is set, so that the clip norm stays the table's."""
 SUBSTITUTES = {"fashion-mnist": (1, 28, 28), "mnist5k": (1, 28, 28), "digits": (1, 8, 8)}
@@ -45,7 +47,7 @@ class Cell:
 
     Attributes:
         table, block, row, column: where the number is.
-        guarantee: the column of ours that it belongs to.
+        guarantee: the line of ours that it belongs to: what was asked for, or `NO_NOISE`.
         seed: the run's seed.
         setting: the federation, clip norms, and what the controller sets and sees.
         controller: spec of the controller that sets the knobs.
@@ -144,12 +146,12 @@ def make_cells(
         guarantees: what is to be tried.
         seeds: runs per number; they are held-out instances, the same for every row.
         change: settings that replace the table's everywhere.
-        curves: whether accuracy is measured after every round.
+        curves: whether accuracy is measured after every round, whatever the table says.
 
     Raises:
         InputError: a setting is not allowed.
     """
-    return [
+    cells = [
         _cell(table, block, (row, column), guarantee, seed, change, curves)
         for seed in instance_seeds("test", seeds)
         for block in table.blocks.values()
@@ -157,6 +159,10 @@ def make_cells(
         for guarantee in guarantees
         for row in block.rows
     ]
+    found: dict[tuple[Any, ...], Cell] = {}
+    for one in cells:  # without noise, a run is made once and not under every guarantee
+        found.setdefault((one.seed, one.block, one.row, one.column, one.guarantee), one)
+    return list(found.values())
 
 
 def _cell(
@@ -169,17 +175,18 @@ def _cell(
         layers += [block.substitute, {"model": fitting_model(str(merge(*layers).get("model", "mlp")), dataset)}]
     values = merge(*layers, change)
     own = {name: values.pop(name, default) for name, default in _OWN_DEFAULTS.items()}
+    federation = make_federation(values, guarantee)
     return Cell(
         table=table.name,
         block=block.name,
         row=place[0],
         column=place[1],
-        guarantee=guarantee,
+        guarantee=guarantee if federation.recipe().private else NO_NOISE,
         seed=seed,
         setting=_setting(
-            make_federation(values, guarantee),
+            federation,
             float(own["clip_norm"]),
-            _view(str(own["controller"]), guarantee, curves),
+            _view(str(own["controller"]), guarantee, curves or block.every_round),
         ).holding(parse_contender(str(own["controller"])).needs(guarantee).clip_norms),
         controller=str(own["controller"]),
         code=code_version(*RECORDING_MODULES),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from experiments.papers.cell_records import find_record
-from experiments.papers.cells import Cell
-from experiments.papers.tables import MEASURES, Block, PaperTable
+from experiments.papers.cells import NO_NOISE, Cell
+from experiments.papers.measures import MEASURES, Curve, mean_of
+from experiments.papers.tables import Block, PaperTable
 from experiments.records.folder import write_csv
 from fl_core.base.files import spelled_out, write_json
 
@@ -28,12 +29,15 @@ class Number:
     Attributes:
         row, column, guarantee: where it belongs.
         printed: the paper's; None where it prints none.
-        mean, spread: over seeds; the standard deviation is None for a single seed.
+        mean, spread: over seeds; the mean is None where a run has no value, the standard deviation also for one seed.
+        above: bound that the mean is above, where a run did not reach its target; else None.
+        reason: why there is no mean; else "".
         seeds: how many there are.
         diverged: how many of them ended early, with a model that is not finite.
         tests: accuracy in percent under every test.
         claimed, certified, updates_only, uploads_view, at_small_delta: ε, as in `PrivacyReport`.
         uncovered: what is given away without noise.
+        adaptive: whether a controller chose noise from what was released.
         basis, uploads_basis: what the certified ε and `uploads_view` rest on; "" in records from before it was written
             down.
         uplink_bytes: per client and round.
@@ -44,8 +48,10 @@ class Number:
     column: str
     guarantee: str
     printed: float | None
-    mean: float
+    mean: float | None
     spread: float | None
+    above: float | None
+    reason: str
     seeds: int
     diverged: int
     tests: Mapping[str, float]
@@ -58,8 +64,13 @@ class Number:
     uplink_bytes: float
     seconds: float
     seconds_per_round: float
+    adaptive: bool = False
     basis: str = ""
     uploads_basis: str = ""
+
+
+Place = tuple[str, str, str]
+"""Row, column and guarantee of a number."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class BlockResult:
         substitute_for: the paper's dataset, where another has taken its place; else "".
         numbers: those that at least one finished cell stands behind.
         code: versions of the code that ran them.
+        curves: place -> seed -> the measure after every round, where it was measured and is a curve.
     """
 
     block: Block
@@ -79,16 +91,27 @@ class BlockResult:
     substitute_for: str
     numbers: tuple[Number, ...]
     code: tuple[str, ...] = ()
+    curves: Mapping[Place, Mapping[int, Curve]] = field(default_factory=dict)
 
     @property
     def guarantees(self) -> tuple[str, ...]:
-        """Guarantees that there are numbers for."""
-        return tuple(dict.fromkeys(number.guarantee for number in self.numbers))
+        """Guarantees that there are numbers for, and `NO_NOISE` behind them."""
+        found = dict.fromkeys(number.guarantee for number in self.numbers)
+        return tuple(sorted(found, key=NO_NOISE.__eq__))
 
-    def find(self, row: str, column: str, guarantee: str) -> Number | None:
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Guarantees under which methods are compared: what adds no noise is beside the others under each."""
+        return tuple(one for one in self.guarantees if one != NO_NOISE) or self.guarantees
+
+    def at(self, row: str, column: str, guarantee: str) -> Number | None:
         """Find the number at a place; None where there is none."""
         place = (row, column, guarantee)
         return next((one for one in self.numbers if (one.row, one.column, one.guarantee) == place), None)
+
+    def find(self, row: str, column: str, guarantee: str) -> Number | None:
+        """Find the number that counts under a guarantee, without noise the only one; None where there is none."""
+        return self.at(row, column, guarantee) or self.at(row, column, NO_NOISE)
 
     def correlations(self, guarantee: str) -> dict[str, float | None]:
         """Correlate our order of the rows with the printed one (Spearman's ρ), per column and for the columns' means.
@@ -104,29 +127,34 @@ class BlockResult:
         found = {}
         for row in self.block.rows:
             numbers = [self.find(row, column, guarantee) for column in self.block.columns]
-            found[row] = rank_correlation(
-                (one.mean, one.printed) for one in numbers if one is not None and one.printed is not None
-            )
+            found[row] = rank_correlation(pair for one in numbers if (pair := _pair(one)))
         return found
 
     def _common(self, guarantee: str) -> list[str]:
         """Columns in which every row with any of our numbers has both numbers."""
-        rows = {number.row for number in self.numbers if number.guarantee == guarantee and number.printed is not None}
+        rows = {one.row for one in self.numbers if one.guarantee in (guarantee, NO_NOISE) and _pair(one)}
         return [c for c in self.block.columns if len(self._rows(guarantee, c)) == len(rows)]
 
     def _rows(self, guarantee: str, column: str) -> list[Number]:
         found = [self.find(row, column, guarantee) for row in self.block.rows]
-        return [one for one in found if one is not None and one.printed is not None]
+        return [one for one in found if one is not None and _pair(one)]
 
     def _pairs(self, guarantee: str, columns: Sequence[str]) -> list[tuple[float, float]]:
         """Our mean and the printed mean of each row over some columns."""
         pairs = []
         for row in self.block.rows:
             numbers = [self.find(row, column, guarantee) for column in columns]
-            both = [(one.mean, one.printed) for one in numbers if one is not None and one.printed is not None]
+            both = [pair for one in numbers if (pair := _pair(one))]
             if both and len(both) == len(columns):
                 pairs.append((float(np.mean([ours for ours, _ in both])), float(np.mean([p for _, p in both]))))
         return pairs
+
+
+def _pair(number: Number | None) -> tuple[float, float] | None:
+    """Our mean and the printed number; None unless there are both."""
+    if number is None or number.mean is None or number.printed is None:
+        return None
+    return number.mean, number.printed
 
 
 def rank_correlation(pairs: Iterable[tuple[float, float]]) -> float | None:
@@ -145,13 +173,15 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
         own = [cell for cell in cells if cell.block == block.name]
         if not own:
             continue
-        numbers, code = [], set()
+        numbers, code, curves = [], set(), {}
         for place in dict.fromkeys((cell.row, cell.column, cell.guarantee) for cell in own):
-            there = {one.key: one for one in own if (one.row, one.column, one.guarantee) == place}
-            records = [record for one in there.values() if (record := find_record(one, folder)) is not None]
-            code |= {str(record["asked"]["code"]) for record in records}
+            there = {one.seed: one for one in own if (one.row, one.column, one.guarantee) == place}
+            records = {seed: record for seed, one in there.items() if (record := find_record(one, folder)) is not None}
+            code |= {str(record["asked"]["code"]) for record in records.values()}
             if records:
-                numbers.append(_number(block, place, records))
+                numbers.append(_number(block, place, list(records.values())))
+            if records and own[0].setting.spec.evaluate_every_round and MEASURES[block.measure].after:
+                curves[place] = {seed: MEASURES[block.measure].curve(record) for seed, record in records.items()}
         found.append(
             BlockResult(
                 block=block,
@@ -159,6 +189,7 @@ def gather(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[Block
                 substitute_for=own[0].substitute_for,
                 numbers=tuple(numbers),
                 code=tuple(sorted(code)),
+                curves=curves,
             )
         )
     return found
@@ -169,18 +200,22 @@ def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in settings[0].items() if all(one[name] == value for one in settings)}
 
 
-def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping[str, Any]]) -> Number:
+def _number(block: Block, place: Place, records: Sequence[Mapping[str, Any]]) -> Number:
     row, column, guarantee = place
-    values = [MEASURES[block.measure].read(record) for record in records]
+    target = block.targets.get(column, math.nan)
+    readings = [MEASURES[block.measure].read(record, target) for record in records]
+    whole, values = mean_of(readings), [one.value for one in readings if one.value is not None]
     privacy = [record["privacy"] for record in records]
     return Number(
         row=row,
         column=column,
         guarantee=guarantee,
         printed=block.number(row, column),
-        mean=float(np.mean(values)),
-        spread=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-        seeds=len(values),
+        mean=whole.value,
+        spread=float(np.std(values, ddof=1)) if whole.value is not None and len(values) > 1 else None,
+        above=whole.above,
+        reason=whole.reason,
+        seeds=len(records),
         diverged=sum(bool(record["diverged"]) for record in records),
         tests={mode: 100 * float(np.mean([one["tests"][mode] for one in records])) for mode in records[0]["tests"]},
         claimed=max(float(one["spent"]) for one in privacy),
@@ -189,6 +224,7 @@ def _number(block: Block, place: tuple[str, str, str], records: Sequence[Mapping
         uploads_view=_largest(one["uploads_view"] for one in privacy),
         at_small_delta=_largest(one["at_small_delta"] for one in privacy),
         uncovered=tuple(dict.fromkeys(phrase for one in privacy for phrase in one["uncovered"])),
+        adaptive=any(one.get("adaptive", False) for one in privacy),
         basis=" / ".join(dict.fromkeys(one.get("basis", "") for one in privacy)),
         uploads_basis=" / ".join(dict.fromkeys(one.get("uploads_basis", "") for one in privacy)),
         uplink_bytes=float(np.mean([record["uplink_bytes"] for record in records])),
@@ -204,7 +240,7 @@ def _largest(values: Iterable[Any]) -> float | None:
 
 
 def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
-    """Write result.json and result.csv."""
+    """Write result.json and result.csv, and curves.csv where accuracy was measured after every round."""
     write_json(folder / "result.json", table_json(table, results))
     rows = []
     for result in results:
@@ -213,6 +249,18 @@ def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) 
             tests = {f"accuracy_{mode}": value for mode, value in flat.pop("tests").items()}
             rows.append({"block": result.block.name, "dataset": result.settings.get("dataset", ""), **flat, **tests})
     write_csv(folder / "result.csv", rows)
+    lines = [line for result in results for line in _curve_lines(result)]
+    if lines:
+        write_csv(folder / "curves.csv", lines)
+
+
+def _curve_lines(result: BlockResult) -> Iterator[dict[str, Any]]:
+    """Yield a line for each round of each run that was measured after every round."""
+    for (row, column, guarantee), runs in result.curves.items():
+        for seed, curve in runs.items():
+            for number, value in zip(curve.rounds, curve.values, strict=True):
+                place = {"row": row, "column": column, "guarantee": guarantee, "seed": seed}
+                yield {"block": result.block.name, **place, "round": number, result.block.measure: value}
 
 
 def table_json(table: PaperTable, results: Sequence[BlockResult]) -> dict[str, Any]:
@@ -225,12 +273,13 @@ def table_json(table: PaperTable, results: Sequence[BlockResult]) -> dict[str, A
 def _block_json(result: BlockResult) -> dict[str, Any]:
     return {
         "measure": MEASURES[result.block.measure].summary,
+        "targets": dict(result.block.targets),
         "substitute_for": result.substitute_for,
         "code": list(result.code),
         "settings": spelled_out(result.settings),
         "numbers": [spelled_out(asdict(number)) for number in result.numbers],
-        "rank_correlations": {guarantee: result.correlations(guarantee) for guarantee in result.guarantees},
+        "rank_correlations": {guarantee: result.correlations(guarantee) for guarantee in result.compared},
         "rank_correlations_of_columns": {
-            guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees
+            guarantee: result.column_correlations(guarantee) for guarantee in result.compared
         },
     }

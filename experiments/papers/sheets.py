@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.papers.cells import NO_NOISE
+from experiments.papers.measures import MEASURES
 from experiments.papers.results import OVERALL, BlockResult, Number
-from experiments.papers.tables import MEASURES, PaperTable
+from experiments.papers.tables import PaperTable
 from experiments.reports.tables import Table, markdown_line
 from experiments.terminal import console
 from fl_core.base.files import write_text
 from fl_core.run.choices import EVALUATIONS
 
 PRINTED = "printed"
+UPLOAD = "kB up"
+"""Column of the bytes that a client uploads per round, mean over the columns."""
 FEWEST_RANKED = 3
 """Fewest methods that are ranked on a single seed: of two, chance alone may decide which is ahead."""
 DASH = "–"
@@ -47,28 +51,69 @@ def sheets(result: BlockResult) -> list[Sheet]:
     """Make all sheets of a block that have rows."""
     if not result.numbers:
         return []
-    made = [_accuracy(result), _order(result), _privacy(result), _tests(result), _cost(result)]
+    made = [_measured(result), _order(result), _privacy(result), _tests(result), _time(result)]
     return [sheet for sheet in made if sheet.rows]
 
 
-def _accuracy(result: BlockResult) -> Sheet:
-    """Make the sheet of printed numbers with ours below them."""
+def _measured(result: BlockResult) -> Sheet:
+    """Make the sheet of printed numbers with ours below them, and the upload that each method needs for its own."""
     block, rows = result.block, []
     for row in block.rows:
         lines = {PRINTED: [_fixed(block.number(row, column)) for column in block.columns]}
         for guarantee in result.guarantees:
             lines[guarantee] = [_ours(result, row, column, guarantee) for column in block.columns]
         known = {name: cells for name, cells in lines.items() if set(cells) != {DASH}}
-        rows += [("" if number else row, name, *cells) for number, (name, cells) in enumerate(known.items())]
+        rows += [
+            ("" if number else row, name, *cells, _upload(result, row, name))
+            for number, (name, cells) in enumerate(known.items())
+        ]
+    title = _title(result, MEASURES[block.measure].summary)
+    return Sheet(title, ("method", "", *block.columns, UPLOAD), tuple(rows), tuple(_measured_remarks(result)))
+
+
+def _measured_remarks(result: BlockResult) -> Iterable[str]:
+    """Yield the remarks below our numbers: what they are means of, and why some are open or missing."""
     seeds = sorted({number.seeds for number in result.numbers})
     words = f"ours: mean of {' or '.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
-    remarks = [words + (", ± standard deviation" if seeds[-1] > 1 else "")]
+    yield words + (", ± standard deviation" if seeds[-1] > 1 else "")
+    yield f"{UPLOAD}: uploaded per client and round, mean over the columns"
     if len(result.code) > 1:
-        remarks.append(f"from several versions of the code: {', '.join(result.code)}")
+        yield f"from several versions of the code: {', '.join(result.code)}"
     if any(number.diverged for number in result.numbers):
-        remarks.append("* some of the runs diverged")
-    title = _title(result, MEASURES[block.measure].summary)
-    return Sheet(title, ("method", "", *block.columns), tuple(rows), tuple(remarks))
+        yield "* some of the runs diverged"
+    if result.block.measure == "epsilon_to_accuracy":
+        yield from _epsilon_remarks(result)
+    for reason, places in _reasons(result).items():
+        words = "; ".join(f"{row} ({', '.join(guarantees)})" for row, guarantees in places.items())
+        yield f"{reason}: {words}"
+
+
+def _reasons(result: BlockResult) -> dict[str, dict[str, list[str]]]:
+    """Collect the reasons for numbers that are open or missing: reason -> row -> guarantees."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in result.numbers:
+        if one.reason:
+            guarantees = found.setdefault(one.reason, {}).setdefault(one.row, [])
+            guarantees += [one.guarantee] if one.guarantee not in guarantees else []
+    return found
+
+
+def _epsilon_remarks(result: BlockResult) -> Iterable[str]:
+    """Yield what an ε on the way to an accuracy is worth."""
+    yield (
+        "ε of the rounds up to the first that reached the accuracy, as the ledger counts a run that was planned to end "
+        "with it, not of one that is stopped by what it measured; as-published: of the noise on the updates alone"
+    )
+    if any(number.adaptive for number in result.numbers):
+        yield "a controller chose noise from what was released: for its runs this ε measures progress, certifying none"
+    for basis in dict.fromkeys(number.basis for number in result.numbers if number.basis):
+        yield f"it is for {basis}"
+
+
+def _upload(result: BlockResult, row: str, guarantee: str) -> str:
+    """Format the bytes that a client uploads per round in kB, mean over the columns."""
+    own = [one for one in result.numbers if (one.row, one.guarantee) == (row, guarantee)]
+    return _mean(own, lambda number: number.uplink_bytes / 1000, 1) if own else DASH
 
 
 def _title(result: BlockResult, what: str) -> str:
@@ -80,9 +125,11 @@ def _title(result: BlockResult, what: str) -> str:
 
 
 def _ours(result: BlockResult, row: str, column: str, guarantee: str) -> str:
-    number = result.find(row, column, guarantee)
+    number = result.at(row, column, guarantee)
     if number is None:
         return DASH
+    if number.mean is None:
+        return "none" if number.above is None else f"> {number.above:.2f}"
     spread = "" if number.spread is None else f" ±{number.spread:.2f}"
     return f"{number.mean:.2f}{spread}{'*' if number.diverged else ''}"
 
@@ -92,11 +139,11 @@ def _order(result: BlockResult) -> Sheet:
     block, remarks = result.block, tuple[str, ...]()
     if len(block.rows) > 1:
         names = (*block.columns, OVERALL)
-        found = {guarantee: result.correlations(guarantee) for guarantee in result.guarantees}
+        found = {guarantee: result.correlations(guarantee) for guarantee in result.compared}
         remarks = (f"1: the printed order, -1: its reverse; {OVERALL}: of the means over the columns",)
     else:
         names = tuple(block.rows)
-        found = {guarantee: result.column_correlations(guarantee) for guarantee in result.guarantees}
+        found = {guarantee: result.column_correlations(guarantee) for guarantee in result.compared}
     if {number.seeds for number in result.numbers} == {1}:
         if _most_ranked(result) < FEWEST_RANKED:
             return Sheet("", (), ())
@@ -113,7 +160,10 @@ def _most_ranked(result: BlockResult) -> int:
     """Return the most of our numbers, beside printed ones, that are put in an order."""
     several = len(result.block.rows) > 1
     ranked = Counter(
-        (one.guarantee, one.column if several else one.row) for one in result.numbers if one.printed is not None
+        (guarantee, one.column if several else one.row)
+        for one in result.numbers
+        if one.printed is not None and one.mean is not None
+        for guarantee in (result.compared if one.guarantee == NO_NOISE else (one.guarantee,))
     )
     return max(ranked.values(), default=0)
 
@@ -123,7 +173,7 @@ def _privacy(result: BlockResult) -> Sheet:
     rows, uncovered = [], {}
     for row in result.block.rows:
         for guarantee in result.guarantees:
-            numbers = [result.find(row, column, guarantee) for column in result.block.columns]
+            numbers = [result.at(row, column, guarantee) for column in result.block.columns]
             if any(numbers):
                 rows.append((row, guarantee, *(DASH if one is None else _epsilons(one) for one in numbers)))
                 phrases = dict.fromkeys(phrase for one in numbers if one for phrase in one.uncovered)
@@ -155,7 +205,7 @@ def _span(view: str, epsilons: Sequence[tuple[float | None, str]]) -> list[str]:
 def _epsilons(number: Number) -> str:
     if math.isinf(number.claimed):
         return "no privacy"
-    if number.guarantee == "sound":
+    if number.guarantee in ("sound", NO_NOISE):
         return f"{number.claimed:.4g}"
     certified = "none" if number.certified is None else f"{number.certified:.4g}"
     return f"{number.claimed:.4g} / {certified} ({number.updates_only:.4g})"
@@ -182,24 +232,16 @@ def _test(mode: str) -> Callable[[Number], float]:
     return lambda number: number.tests[mode]
 
 
-def _cost(result: BlockResult) -> Sheet:
+def _time(result: BlockResult) -> Sheet:
     rows = []
     for row in result.block.rows:
         for guarantee in result.guarantees:
             own = [one for one in result.numbers if (one.row, one.guarantee) == (row, guarantee)]
             if own:
-                upload = _mean(own, lambda number: number.uplink_bytes / 1000, 1)
-                rows.append(
-                    (
-                        row,
-                        guarantee,
-                        upload,
-                        _mean(own, lambda one: one.seconds_per_round),
-                        _mean(own, lambda one: one.seconds, 1),
-                    )
-                )
-    heading = ("method", "", "kB up per client and round", "s per round", "s per run")
-    return Sheet(_title(result, "cost, mean over the columns"), heading, tuple(rows))
+                seconds = _mean(own, lambda one: one.seconds_per_round), _mean(own, lambda one: one.seconds, 1)
+                rows.append((row, guarantee, *seconds))
+    heading = ("method", "", "s per round", "s per run")
+    return Sheet(_title(result, "time, mean over the columns"), heading, tuple(rows))
 
 
 def _mean(numbers: Sequence[Number], read: Callable[[Number], float], digits: int = 2) -> str:

@@ -7,7 +7,7 @@ and the reverse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -15,48 +15,13 @@ from typing import Any
 
 import yaml
 
+from experiments.papers.measures import MEASURES, TARGET
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.budget import restated
 from fl_core.run.config import FederationConfig
 
 FOLDER = Path(__file__).parent
 
-
-@dataclass(frozen=True)
-class Measure:
-    """A line of the catalogue of measures, one of which each printed number is.
-
-    Attributes:
-        summary: its meaning and unit, for headings.
-        read: its value in the record of a cell.
-    """
-
-    summary: str
-    read: Callable[[Mapping[str, Any]], float]
-
-
-def _percent(metric: str) -> Callable[[Mapping[str, Any]], float]:
-    """Reader of a metric of the last round, in percent; 0 where the run has none."""
-    return lambda record: 100 * float(record["figures"].get(metric, 0.0))
-
-
-MEASURES: dict[str, Measure] = {
-    "personal_accuracy": Measure(
-        "accuracy of the clients' models in percent, mean over clients", _percent("personal_accuracy")
-    ),
-    "global_accuracy": Measure("accuracy of the server's model in percent", _percent("global_accuracy")),
-    "personal_share": Measure(
-        "share of the coordinates that clients kept personal in the last round, in percent", _percent("personal_share")
-    ),
-    "uplink_saving": Measure(
-        "bytes that clients need not upload, of those of the whole model, mean over rounds, in percent",
-        lambda record: 100 * (1 - float(record["uplink_bytes"]) / (4 * int(record["parameters"]))),
-    ),
-    "seconds_per_round": Measure(
-        "seconds per round, all clients one after another on one machine",
-        lambda record: float(record["seconds_per_round"]),
-    ),
-}
 
 Layer = Mapping[str, Any]
 
@@ -78,6 +43,8 @@ class Block:
         rows, columns: label -> layer.
         printed: row -> the paper's numbers, one per column; None where it prints none.
         substitute: layer on top where another dataset takes the place of the paper's.
+        curves: whether it is about every round, and not the last alone.
+        targets: column -> target accuracy in percent, for a measure that has one.
     """
 
     name: str
@@ -87,6 +54,13 @@ class Block:
     columns: Mapping[str, Layer]
     printed: Mapping[str, Sequence[float | None]]
     substitute: Layer = field(default_factory=dict)
+    curves: bool = False
+    targets: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def every_round(self) -> bool:
+        """True if accuracy is measured after every round."""
+        return self.curves or MEASURES[self.measure].every_round
 
     @property
     def dataset(self) -> str:
@@ -148,23 +122,39 @@ def table_names() -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def find_table(name: str) -> PaperTable:
+def find_table(name: str, measure: str = "", targets: tuple[float, ...] = ()) -> PaperTable:
     """Find a table by name.
 
+    Args:
+        name: the file's.
+        measure: one of `MEASURES` in place of the table's; the paper's numbers, of another one, are left out.
+        targets: accuracies in percent in place of the table's, for a measure that has one.
+
     Raises:
-        InputError: there is none.
+        InputError: there is no such table or measure, or the measure and the targets do not fit together.
     """
     require_name("table", name, table_names())
+    if measure:
+        require_name("measure", measure, MEASURES)
+    for target in targets:
+        TARGET.check("target", target)
     content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     try:
-        return _table(name, content)
+        table = _table(name, content, measure, targets)
     except KeyError as error:
         raise InputError(f"The table '{name}' lacks {error}.") from error
+    require(
+        not targets or any(block.targets for block in table.blocks.values()),
+        f"target is {targets[0] if targets else ''}, but the measure of table '{name}' has none; add --measure "
+        f"{' or '.join(key for key, one in MEASURES.items() if one.has_target)}.",
+    )
+    return table
 
 
-def _table(name: str, content: Mapping[str, Any]) -> PaperTable:
-    blocks = {label: _block(label, block, content) for label, block in content["blocks"].items()}
-    known = {"paper", "where", "title", "measure", "settings", "columns", "rows", "blocks", "open", "notes"}
+def _table(name: str, content: Mapping[str, Any], measure: str, targets: tuple[float, ...]) -> PaperTable:
+    blocks = {label: _block(label, block, content, measure, targets) for label, block in content["blocks"].items()}
+    known = {"paper", "where", "title", "measure", "curves", "targets", "settings", "columns", "rows", "blocks", "open"}
+    known |= {"notes"}
     require(set(content) <= known, f"The table '{name}' has unknown entries: {sorted(set(content) - known)}.")
     return PaperTable(
         name=name,
@@ -177,19 +167,44 @@ def _table(name: str, content: Mapping[str, Any]) -> PaperTable:
     )
 
 
-def _block(label: str, block: Mapping[str, Any], content: Mapping[str, Any]) -> Block:
+def _block(
+    label: str, block: Mapping[str, Any], content: Mapping[str, Any], measure: str, targets: tuple[float, ...]
+) -> Block:
     """Read a block; entries that it lacks are those of the whole table."""
-    rows = {str(row): layer or {} for row, layer in (block.get("rows") or content["rows"]).items()}
-    columns = {str(column): layer or {} for column, layer in (block.get("columns") or content["columns"]).items()}
-    printed = {str(row): tuple(numbers) for row, numbers in (block.get("printed") or {}).items()}
+    whole = {**content, **{name: value for name, value in block.items() if value is not None}}
+    rows = {str(row): layer or {} for row, layer in whole["rows"].items()}
+    columns: dict[str, Layer] = {str(column): layer or {} for column, layer in whole["columns"].items()}
     settings = merge(content.get("settings", {}), block.get("settings", {}))
     substitute = block.get("substitute", {})
     for layer in (settings, substitute, *rows.values(), *columns.values()):
         for key in layer:
             require_name(f"block '{label}': setting", key, _ALLOWED)
+    require_name(f"block '{label}': measure", whole["measure"], MEASURES)
+    aims: dict[str, float] = {}
+    if MEASURES[measure or whole["measure"]].has_target:
+        columns, aims = _aimed(columns, targets or tuple(whole.get("targets", ())), measure or whole["measure"])
+    own = (measure or whole["measure"]) == whole["measure"] and not targets
+    printed = {str(row): tuple(numbers) for row, numbers in (block.get("printed") or {}).items() if own}
     for row, numbers in printed.items():
         require(row in rows, f"block '{label}' prints numbers for '{row}', which is no row of it.")
         require(len(numbers) == len(columns), f"block '{label}' has {len(numbers)} numbers in row '{row}'.")
-    measure = block.get("measure") or content["measure"]
-    require_name(f"block '{label}': measure", measure, MEASURES)
-    return Block(str(label), measure, settings, rows, columns, printed, substitute)
+    return Block(
+        name=str(label),
+        measure=measure or whole["measure"],
+        settings=settings,
+        rows=rows,
+        columns=columns,
+        printed=printed,
+        substitute=substitute,
+        curves=bool(whole.get("curves")),
+        targets=aims,
+    )
+
+
+def _aimed(
+    columns: Mapping[str, Layer], targets: tuple[float, ...], measure: str
+) -> tuple[dict[str, Layer], dict[str, float]]:
+    """Make a column of each target accuracy in each column; returns them, and the target of each."""
+    require(bool(targets), f"measure is '{measure}', which needs an accuracy in percent to be reached; add --target.")
+    places = {f"{column}, {target:g} %": (layer, target) for column, layer in columns.items() for target in targets}
+    return {name: layer for name, (layer, _) in places.items()}, {name: aim for name, (_, aim) in places.items()}

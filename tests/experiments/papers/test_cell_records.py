@@ -22,7 +22,7 @@ TINY = ["paper", "fedglp-adp-table1", "--dataset", "digits", "--model", "mlp", "
 TINY += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "--blocks", "fashion-mnist"]
 TINY += ["--methods", "dp-fedavg", "--cells", "epsilon=2", "--guarantees", "sound"]
 RESULTS = {
-    "figures": {}, "tests": {}, "privacy": {}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
+    "figures": {}, "history": [], "tests": {}, "privacy": {}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
     "seconds_per_round": 1.0,
 }  # fmt: skip
 

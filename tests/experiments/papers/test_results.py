@@ -21,6 +21,7 @@ def record(accuracy, **more):
     privacy = {"spent": 2.0, "certified": 2.0, "updates_only": 2.0, "uploads_view": None, "at_small_delta": 5.0}
     return {
         "figures": {"personal_accuracy": accuracy},
+        "history": [],
         "tests": {"holdout": accuracy, "classes": accuracy, "whole": accuracy},
         "privacy": {**privacy, "uncovered": []},
         "diverged": False,

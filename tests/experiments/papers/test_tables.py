@@ -8,7 +8,8 @@ import pytest
 
 from experiments.contenders.preparing import parse_contender
 from experiments.papers.cells import choose_dataset, fitting_model, make_cells, make_federation
-from experiments.papers.tables import MEASURES, find_table, merge, table_names
+from experiments.papers.measures import MEASURES
+from experiments.papers.tables import find_table, merge, table_names
 from fl_core.base.errors import InputError
 from fl_core.data.datasets import DATASETS
 from fl_core.privacy.ledger import Ledger

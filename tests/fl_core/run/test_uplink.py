@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.papers.tables import MEASURES
+from experiments.papers.measures import MEASURES
 from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import BODY, HEAD, config, plan
@@ -107,5 +107,5 @@ def test_a_growing_mask_saves_what_equation_20_of_fedglp_adp_counts(limit):
     for _ in range(rounds):
         sent.append(float(federation.run_round(plan()).figures["uplink_bytes"][0]))
     record = {"uplink_bytes": np.mean(sent), "parameters": federation.model.size}
-    saved = MEASURES["uplink_saving"].read(record)
+    saved = MEASURES["uplink_saving"].read(record, 0.0).value
     assert saved == pytest.approx(100 * (limit * (rounds - 1) / (2 * rounds) - 1 / 32), abs=0.15)
