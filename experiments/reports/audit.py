@@ -13,6 +13,7 @@ from fl_core.audit.canaries import CanaryScores
 from fl_core.audit.charges import Charges
 from fl_core.audit.cohorts import CohortDraws
 from fl_core.audit.public import PublicState
+from fl_core.audit.published import StatedClaim
 from fl_core.base.files import spelled_out
 
 
@@ -21,6 +22,7 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
     noise = audit.noise
     claimed = f"{audit.claimed_epsilon:.4g} at δ {delta_text(privacy.delta)}, after {audit.canaries.rounds} rounds"
     lines = [("claimed ε", claimed), ("certified ε", _certified(privacy)), ("ε holds for", privacy.basis)]
+    lines += [("paper's own claim", _paper_claim(one)) for one in audit.paper_claims]
     lines += privacy.views()
     if privacy.uncovered:
         lines.append(("uncovered", "; ".join(privacy.uncovered)))
@@ -40,6 +42,14 @@ def facts(audit: Audit, privacy: PrivacyReport) -> list[tuple[str, str]]:
         *_canaries(audit),
     ]
     return lines
+
+
+def _paper_claim(one: StatedClaim) -> str:
+    claim = one.claim
+    return (
+        f"{one.stated:.4g} for {claim.unit}: {claim.name} ({claim.source}); that noise certifies {one.certified:.4g} "
+        "for a client"
+    )
 
 
 def _canaries(audit: Audit) -> list[tuple[str, str]]:
@@ -129,6 +139,16 @@ def as_json(audit: Audit, privacy: PrivacyReport) -> dict[str, Any]:
         "leaks": audit.leaks,
         "findings": [{"attack": one.attack, "leak": one.leak, "text": one.text} for one in audit.findings],
         "claimed_epsilon": audit.claimed_epsilon,
+        "paper_claims": [
+            {
+                "name": one.claim.name,
+                "unit": one.claim.unit,
+                "source": one.claim.source,
+                "stated_epsilon": one.stated,
+                "certified_epsilon": one.certified,
+            }
+            for one in audit.paper_claims
+        ],
         "privacy": privacy.as_json(),
         "sensitivity": vars(audit.sensitivity),
         "noise": {
@@ -187,6 +207,13 @@ def _canaries_json(canaries: CanaryScores) -> dict[str, Any]:
     }
 
 
+_OWN_CLAIMS = (
+    "The paper's own claims are what it states of the noise by its own reckoning; beside each stands what our ledger",
+    "counts for that noise, per client and against whoever sees the sums alone.",
+    "",
+)
+
+
 def page(audit: Audit, privacy: PrivacyReport, title: str, setting: list[str], figure: str, command: str) -> str:
     """Write a page of Markdown about the audit of one method."""
     table = Table(("", " "), tuple(facts(audit, privacy)), words=(" ",))
@@ -200,6 +227,7 @@ def page(audit: Audit, privacy: PrivacyReport, title: str, setting: list[str], f
         f"![Scores of canaries that are out and in]({figure})",
         "",
         *[f"{note}\n" for note in notes(audit)],
+        *(_OWN_CLAIMS if audit.paper_claims else ()),
         "The claim is the paper's: no client moves the sum by more than C, and the noise has std Cσ in every",
         "coordinate. Certified is what our ledger counts for the noise that is really there; it is none where",
         "something is released without noise. The audit replaces local training by attacks: data and accuracy play no",

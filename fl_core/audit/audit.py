@@ -11,6 +11,7 @@ from fl_core.audit.cohorts import CohortDraws, attack_cohorts
 from fl_core.audit.findings import Finding
 from fl_core.audit.noise import Noise, attack_noise
 from fl_core.audit.public import PublicState, attack_public
+from fl_core.audit.published import StatedClaim, stated_claims
 from fl_core.audit.sensitivity import Sensitivity, attack_sensitivity
 from fl_core.audit.staging import StagedFederation
 from fl_core.audit.telemetry import TelemetryNoise, attack_telemetry
@@ -82,6 +83,11 @@ class Audit:
             return found
         topics = {one.topic for one in canary_findings(self.first, self.claimed_epsilon)}
         return [one for one in found if one.topic in topics]
+
+    @property
+    def paper_claims(self) -> tuple[StatedClaim, ...]:
+        """What the method's paper states of the noise of the canaries' rounds, by its own reckoning."""
+        return stated_claims(self.federation)
 
     @property
     def not_attacked(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from fl_core.recipes.mechanism import Mechanism
 from fl_core.recipes.objective import Objective
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import AdditiveHead, FisherMask, GrowingMask, OwnModel
+from fl_core.recipes.published_claims import ADP_PFL_CLAIMS, PER_RECORD
 from fl_core.recipes.recipe import Recipe
 from fl_core.recipes.sparsification import FisherTop, RandomMask, Reparameterized, TopK
 from fl_core.recipes.terms import (
@@ -66,6 +67,7 @@ _BUILT_IN: dict[str, Recipe] = {
             personalization=FisherMask(threshold=0.1),
             objective=Objective("personal-then-shared", (PersonalConstraint(0.05), SharedConstraint(0.1))),
             published=(_PARTICIPANTS,),
+            claims=(PER_RECORD,),
         ),
         Recipe(
             name="adp-pfl",
@@ -80,6 +82,7 @@ _BUILT_IN: dict[str, Recipe] = {
                 "aggregation.weights=data",
                 _PARTICIPANTS,
             ),
+            claims=ADP_PFL_CLAIMS,
         ),
         Recipe(
             name="acdp-pfsd",

@@ -19,6 +19,7 @@ from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.parts import KnobRange, Part
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.personalization_kinds import PERSONALIZATIONS
+from fl_core.recipes.published_claims import Claim
 from fl_core.recipes.sparsification import SPARSIFICATIONS, Sparsification
 from fl_core.recipes.terms import find_term
 
@@ -63,6 +64,7 @@ class Recipe:
         name, summary, source: for lists.
         published: edits that turn the sound recipe into the paper's arithmetic.
         published_uncovered: disclosures of the paper's method without noise, beside those that its parts declare.
+        claims: what the paper states of its noise by its own reckoning, beside what all papers claim.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Recipe:
     aggregation: Aggregation = field(default_factory=Aggregation)
     published: tuple[str, ...] = ()
     published_uncovered: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     @property
     def parts(self) -> dict[str, Part]:
