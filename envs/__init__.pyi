@@ -1,5 +1,6 @@
 from .acting import Policy, as_policy
 from .core import EnvCore, make_core
+from .episodes import NOT_MEASURED
 from .generators import GENERATORS, Generator, GeneratorEntry, register_generator
 from .instances import INSTANCE_SETS, instance_seeds
 from .kinds import KINDS
@@ -18,6 +19,7 @@ __all__ = [
     "GENERATORS",
     "INSTANCE_SETS",
     "KINDS",
+    "NOT_MEASURED",
     "REWARDS",
     "TASKS",
     "DPilotEnv",

@@ -5,7 +5,6 @@ The faces for Gymnasium and stable-baselines3 are thin layers over this class; i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,28 +16,29 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import read_actions, require_finite, share_outside
-from envs.context import CONTEXT, context_features
+from envs.context import context_features
+from envs.episodes import Episodes
 from envs.fleet import Fleet
 from envs.generators import parse_generator
 from envs.instances import instance_seeds
 from envs.knobs import PER_LAYER, make_knobs, plan_values
 from envs.listing import Listing
+from envs.observer import Observer
 from envs.references import ReferenceAccuracies
 from envs.relative_clip import ClipReference
 from envs.resets import read_rows
 from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
-from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, last_action, make_features
+from envs.signals import FEATURE_BOUND, make_features
 from fl_core.base.errors import require
-from fl_core.base.files import json_number, spelled_out
 from fl_core.privacy.telemetry import parse_telemetry
 from fl_core.run.config import RunSettings
 from fl_core.run.evaluation import EVALUATED
 from fl_core.run.federation import Federation
-from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport
+from fl_core.run.plan import BoolArray, FloatArray, RoundPlan
 
 
-class EnvCore:
+class EnvCore(Episodes):
     """A batch of federated runs with named knobs and features.
 
     Attributes:
@@ -51,10 +51,6 @@ class EnvCore:
         features: feature of each observation entry.
         pool: instances of the spec's set, by seed.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
-        history: per run, the figures of every round of the present episode.
-        finished: runs that are over `[runs]`.
-        failed: runs that ended because their policy returned no number `[runs]`.
-        begun: runs that have been reset `[runs]`.
     """
 
     def __init__(self, setting: Setting, runs: int = 1):
@@ -78,20 +74,13 @@ class EnvCore:
         seen = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
         self.features = Listing((*seen, *context_features(spec.context)))
         self.judges_server = recipe.personalization.judged_by_server
-        self._accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
-        self.runs = runs
-        self.history: list[list[dict[str, float]]] = [[] for _ in range(runs)]
-        self._needs_evaluation = self._reward.every_decision or any(f.figure in EVALUATED for f in self.features)
-        self._figures: dict[str, FloatArray] = {}
-        self._metrics: dict[str, FloatArray] = {}
-        self._actions = np.zeros((runs, len(self.knobs)))
-        self._observation = np.zeros((runs, len(self.features)), dtype=np.float32)
+        accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
+        super().__init__(self.fleet, runs, accuracy, [knob.name for knob in self.knobs])
+        self._observer = Observer(self.fleet, runs, self.knobs, self.features, self.task.federation.rounds)
+        self._needs_evaluation = self._reward.every_decision or self._observer.needs_evaluation
         self._clips = ClipReference(self.task, runs)
         self._reference = np.zeros(runs)
-        self._references = ReferenceAccuracies(self.task, self.generator, self._accuracy)
-        self.finished = np.ones(runs, dtype=bool)
-        self.begun = np.zeros(runs, dtype=bool)
-        self.failed = np.zeros(runs, dtype=bool)
+        self._references = ReferenceAccuracies(self.task, self.generator, accuracy)
         if self.generator.axes:
             self._check_generator(layers)
 
@@ -145,19 +134,8 @@ class EnvCore:
         if self._reward.needs_reference:
             self._reference[list(rows)] = self._references.find(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
-        for row in rows:
-            self.finished[row], self.failed[row], self.begun[row] = False, False, True
-            self.history[row] = []
-            self._actions[row] = [knob.encode(knob.default) for knob in self.knobs]
-            self._put(self._metrics, metrics, row)
-            for feature in self.features:
-                first = np.full(self.runs, np.nan)
-                if feature.figure in EVALUATED:
-                    first = metrics[feature.figure]
-                if feature.figure in CONTEXT:
-                    first[row] = CONTEXT[feature.figure].read(self.fleet.of(row), row)
-                self._figures.setdefault(feature.figure, np.full(self.runs, np.nan))[row] = first[row]
-        self._observe(rows)
+        self._begin(rows, metrics)
+        self._observer.begin(rows, metrics)
 
     def references(self, seeds: Sequence[int]) -> list[float]:
         """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
@@ -191,8 +169,7 @@ class EnvCore:
         require_finite(coordinates, active, self.knobs)
         coordinates[~active] = 0.0
         values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
-        for i, (knob, value) in enumerate(zip(self.knobs, values, strict=True)):
-            self._actions[active, i] = knob.encode(value)[active]
+        self._observer.note_actions(values, active)
         absolute = self._clips.resolve(plan_values(self.knobs, values))
         plan = RoundPlan.from_values(self.runs, absolute, self.task.clip_norm)
         self._clips.applied(plan.clip_norm, active)
@@ -201,12 +178,10 @@ class EnvCore:
         if self._needs_evaluation or ended.any():
             metrics = self.fleet.evaluate()
             # A row's figures must not tell that another row's episode has ended.
-            self._store_evaluation(metrics, active if self._needs_evaluation else ended)
-            for feature in self.features:
-                if feature.figure in EVALUATED:
-                    self._figures[feature.figure][active] = metrics[feature.figure][active]
+            self._record_evaluation(metrics, active if self._needs_evaluation else ended)
+            self._observer.note_figures(metrics, active)
         self.finished |= ended
-        self._observe(list(np.flatnonzero(active)))
+        self._observer.observe(list(np.flatnonzero(active)))
         return self._rewards(previous, active, ended, diverged), ended
 
     def end_diverged(self, actions: NDArray[Any]) -> None:
@@ -221,14 +196,7 @@ class EnvCore:
         if ended.any():
             self.failed |= ended
             self.finished |= ended
-            self._store_evaluation(self.fleet.evaluate(), ended)
-
-    def _store_evaluation(self, metrics: Mapping[str, FloatArray], rows: BoolArray) -> None:
-        """Store accuracies and losses of some runs, in the last round of their history too."""
-        for row in np.flatnonzero(rows):
-            self._put(self._metrics, metrics, int(row))
-            if self.history[row]:
-                self.history[row][-1] |= {name: float(value[row]) for name, value in metrics.items()}
+            self._record_evaluation(self.fleet.evaluate(), ended)
 
     def _advance(self, plan: RoundPlan, active: BoolArray, outside: FloatArray) -> tuple[BoolArray, BoolArray]:
         """Run the rounds of one decision; returns which runs ended, and which of them with a model no longer finite."""
@@ -249,20 +217,9 @@ class EnvCore:
             broken = report.ran & ~np.isfinite(report.figures.get("server_norm", np.zeros(self.runs)))
             diverged |= broken
             ended |= going & (report.refused | broken | self.fleet.over)
-        for feature in self.features:
-            if feature.figure in sums and feature.figure not in EVALUATED:
-                mean = sums[feature.figure] / np.maximum(counts, 1)
-                self._figures[feature.figure] = np.where(counts > 0, mean, self._figures[feature.figure])
+        means = {name: value / np.maximum(counts, 1) for name, value in sums.items() if name not in EVALUATED}
+        self._observer.note_figures(means, counts > 0)
         return ended, diverged
-
-    def _record(self, report: RoundReport, outside: FloatArray) -> None:
-        for row in np.flatnonzero(report.ran):
-            figures = {name: float(value[row]) for name, value in report.figures.items()}
-            self.history[row].append(figures | {"actions_outside": float(outside[row])})
-
-    def _put(self, store: dict[str, FloatArray], values: Mapping[str, FloatArray], row: int) -> None:
-        for name, value in values.items():
-            store.setdefault(name, np.zeros(self.runs))[row] = value[row]
 
     def _rewards(
         self, previous: dict[str, FloatArray], active: BoolArray, ended: BoolArray, diverged: BoolArray
@@ -289,45 +246,16 @@ class EnvCore:
 
     def observe(self) -> NDArray[np.float32]:
         """Return the observations of all runs `[runs, features]`, as a copy."""
-        return self._observation.copy()
-
-    def _observe(self, rows: Sequence[int]) -> None:
-        values = dict(self._figures)
-        values[ROUND_FRACTION] = self.fleet.rounds / self.task.federation.rounds
-        values[NOISE_LEVEL] = self.fleet.noise_multipliers
-        for i, knob in enumerate(self.knobs):
-            values[last_action(knob.name)] = self._actions[:, i]
-        for column, feature in enumerate(self.features):
-            value = values[feature.figure]
-            scaled = np.where(np.isnan(value), feature.before_first_round, feature.scale(value))
-            scaled = np.clip(np.nan_to_num(scaled, nan=0.0), -FEATURE_BOUND, FEATURE_BOUND)
-            self._observation[rows, column] = scaled[rows]
-
-    def info(self, row: int) -> dict[str, Any]:
-        """Return the figures of a run's last round for `info`; those not finite are left out.
-
-        Exact figures of the clients are among them, which no epsilon covers: `find_metric` tells the class of each.
-        """
-        [row] = read_rows([row], self.runs)
-        federation = self.fleet.of(row)
-        info: dict[str, Any] = {"round": int(federation.rounds[row]), "seed": federation.settings[row].seed}
-        if self.history[row]:
-            info |= {name: value for name, value in self.history[row][-1].items() if math.isfinite(value)}
-        return info
+        return self._observer.observation
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to continue from between two decisions: `tensors` by name, `plain` as JSON-able values."""
         state = self.fleet.state_dict()
-        arrays: dict[str, NDArray[Any]] = {f"figures.{name}": value for name, value in self._figures.items()}
-        arrays |= {f"metrics.{name}": value for name, value in self._metrics.items()}
+        arrays = self._observer.state_dict() | {f"metrics.{name}": value for name, value in self._metrics.items()}
         arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
-        arrays |= {"actions": self._actions, "reference": self._reference, "observation": self._observation}
+        arrays["reference"] = self._reference
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
-        state["plain"] |= {
-            "finished": self.finished.tolist(),
-            "failed": self.failed.tolist(),
-            "history": spelled_out(self.history),
-        }
+        state["plain"] |= self._plain_state()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -342,39 +270,11 @@ class EnvCore:
             for name, value in state["tensors"].items()
             if name.startswith("env.")
         }
-        self._figures = _with_prefix(arrays, "figures.")
+        self._observer.load_state_dict(arrays)
         self._metrics = _with_prefix(arrays, "metrics.")
         self._clips.load_state_dict(_with_prefix(arrays, "clips."))
-        self._actions, self._reference = arrays["actions"], arrays["reference"]
-        self._observation = arrays["observation"]
-        self.finished, self.failed = (np.array(state["plain"][name], dtype=bool) for name in ("finished", "failed"))
-        self.begun = np.ones(self.runs, dtype=bool)
-        self.history = [
-            [{name: json_number(value) for name, value in one.items()} for one in rounds]
-            for rounds in state["plain"]["history"]
-        ]
-
-    def diverged(self, row: int) -> bool:
-        """Return True if a run's model is no longer finite, or its policy's actions were not, which ends the run."""
-        return bool(self.failed[row]) or not math.isfinite(self._last(row).get("server_norm", 0.0))
-
-    def divergence(self, row: int) -> str:
-        """Say in words why a run has diverged; "" if it has not."""
-        if self.failed[row]:
-            return f"in round {len(self.history[row]) + 1} its controller returned no finite number"
-        return "its model is no longer finite" if self.diverged(row) else ""
-
-    def _last(self, row: int) -> dict[str, float]:
-        return self.history[row][-1] if self.history[row] else {}
-
-    def final_figures(self, row: int) -> dict[str, float]:
-        """Return the figures of a run's last round; when it is over, accuracies and losses also where it did none."""
-        measured = self._metrics.items() if self.finished[row] else ()
-        return {name: float(value[row]) for name, value in measured} | self._last(row)
-
-    def final_accuracy(self, row: int) -> float:
-        """Return a finished run's accuracy: of the server's model or, where that is incomplete, of the clients'."""
-        return float(self._metrics[self._accuracy][row])
+        self._reference = arrays["reference"]
+        self._load_plain_state(state["plain"])
 
     def describe(self) -> dict[str, Any]:
         """Return what a controller must match: setting, knobs and features, as JSON-able values."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,11 +20,11 @@ _PANELS = (
 
 def render_text(core: EnvCore, row: int) -> str:
     """Write the last round in one line, and what its ε rests on."""
-    info, config = core.info(row), core.federation.config
-    parts = [f"round {info['round']}/{config.rounds}"]
+    figures, config = core.last_figures(row), core.federation.config
+    parts = [f"round {core.rounds[row]}/{config.rounds}"]
     names = ("clip_norm", "noise_multiplier", "epsilon_spent", "global_accuracy", "personal_accuracy")
-    parts += [f"{name} {info[name]:.4g}" for name in names if name in info]
-    if "epsilon_spent" in info:
+    parts += [f"{name} {figures[name]:.4g}" for name in names if math.isfinite(figures.get(name, math.nan))]
+    if "epsilon_spent" in figures:
         parts.append(f"(epsilon for {basis_of(config)})")
     return "  ".join(parts)
 

@@ -124,9 +124,8 @@ def _paid_features(telemetry: Iterable[str], layers: Sequence[str]) -> tuple[Fea
     made = []
     for one in (TELEMETRY[name] for name in telemetry):
         scale = partial(_over_range, one.low, one.high)
-        names = [f"{one.figure}{PER_LAYER}{layer}" for layer in layers] if one.per_layer else [one.figure]
         scaled = "2x - 1" if (one.low, one.high) == (0, 1) else f"from [{one.low:g}, {one.high:g}] to [-1, 1]"
-        made += [Feature(name, "accounted", name, scale, one.summary, scaled=scaled) for name in names]
+        made += [Feature(name, "accounted", name, scale, one.summary, scaled=scaled) for name in one.figures(layers)]
     return tuple(made)
 
 

@@ -6,7 +6,7 @@ adding a line to `TELEMETRY`: reports, the ledger and the observations of contro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -60,6 +60,10 @@ class Telemetry:
         scaled = (values - self._neutral) / self._reach
         norms: Tensor = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
         return torch.div(scaled, norms.clamp_min(1.0))
+
+    def figures(self, layers: Iterable[str]) -> list[str]:
+        """Name the metrics of its values, for a model with these layers."""
+        return [f"{self.figure}{PER_LAYER}{layer}" for layer in layers] if self.per_layer else [self.figure]
 
     def estimate(self, mean: Tensor) -> Tensor:
         """Convert a noised mean contribution `[..., values]` to the metric; noise may push it out of its range."""
@@ -171,8 +175,5 @@ def by_figure(figure: str) -> Telemetry | None:
 
 def figures_of(name: str, mean: Tensor, layers: tuple[str, ...]) -> Mapping[str, Tensor]:
     """Reported figures `[runs]` of a release's noised mean contribution `[runs, values]`."""
-    one = TELEMETRY[name]
-    values = one.estimate(mean)
-    if not one.per_layer:
-        return {one.figure: values[:, 0]}
-    return {f"{one.figure}{PER_LAYER}{layer}": values[:, index] for index, layer in enumerate(layers)}
+    values = TELEMETRY[name].estimate(mean)
+    return {figure: values[:, index] for index, figure in enumerate(TELEMETRY[name].figures(layers))}

@@ -8,7 +8,7 @@ really there certifies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -165,9 +165,9 @@ class Charging:
 
     # ---------------------------------------------------------------- a round
 
-    def release_names(self, plan: RoundPlan) -> tuple[str, ...]:
-        """Name the noised releases of a round, of which some may have no share of the budget."""
-        pays = self._config.telemetry_share > 0 or "telemetry_share" in plan.settings
+    def release_names(self, knobs: Collection[str]) -> tuple[str, ...]:
+        """Name the noised releases of a round whose plan sets these knobs; some may have no share of the budget."""
+        pays = self._config.telemetry_share > 0 or "telemetry_share" in knobs
         bit = (CLIP_BIT,) if self._config.bit_noise > 0 else ()
         return (UPDATE, RISK, *(self._telemetry if pays else bit))
 
@@ -187,7 +187,7 @@ class Charging:
             refused `[runs]`.
         """
         runs = len(wanted)
-        noise = {name: np.zeros(runs) for name in self.release_names(plan)}
+        noise = {name: np.zeros(runs) for name in self.release_names(plan.settings)}
         refused = np.zeros(runs, dtype=bool)
         if not self._recipe.private:
             return noise, refused

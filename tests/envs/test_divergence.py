@@ -13,7 +13,16 @@ from stable_baselines3 import TD3
 from stable_baselines3.common.evaluation import evaluate_policy
 from torch import nn
 
-from envs import DPilotEnv, DPilotProcessVecEnv, DPilotVecEnv, DPilotVectorEnv, EnvCore, make_core, run_to_the_end
+from envs import (
+    NOT_MEASURED,
+    DPilotEnv,
+    DPilotProcessVecEnv,
+    DPilotVecEnv,
+    DPilotVectorEnv,
+    EnvCore,
+    make_core,
+    run_to_the_end,
+)
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
 
@@ -113,7 +122,7 @@ def test_a_saved_state_knows_which_runs_failed() -> None:
 def test_info_tells_the_share_of_the_action_that_saturates() -> None:
     env = DPilotEnv(**FEW)
     _, info = env.reset(seed=0)
-    assert "actions_outside" not in info
+    assert info["actions_outside"] == NOT_MEASURED
     clips = []
     for action, share in (([0.0, 1.0], 0.0), ([1.5, -1.0], 0.5), ([9.0, -1.1], 1.0)):
         *_, info = env.step(np.array(action, dtype=np.float32))

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
-from envs import DPilotEnv, DPilotProcessVecEnv, DPilotVecEnv, DPilotVectorEnv, make_core
+from envs import NOT_MEASURED, DPilotEnv, DPilotProcessVecEnv, DPilotVecEnv, DPilotVectorEnv, make_core
 from fl_core import RunSettings
 from fl_core.base.errors import InputError
 from tests.envs.conftest import TINY, random_actions
@@ -121,6 +121,16 @@ def test_a_step_before_a_reset_asks_for_it(driver: Driver) -> None:
 
 def test_values_and_keys_are_the_same_bit_for_bit(driver: Driver, expected: list[Any]) -> None:
     assert script(driver) == expected
+
+
+def test_infos_have_the_same_names_at_all_times(driver: Driver) -> None:
+    names = set(driver.every("core")[0].figure_names) | {"round", "seed"}
+    infos = [*driver.reset(5)[1]]
+    for actions in random_actions(7, 3, ROWS, 1):
+        infos += driver.step(actions)[3]
+    assert all(set(info) == names for info in infos)
+    assert [info["global_accuracy"] for info in infos[:4]] == [NOT_MEASURED] * 4  # two resets, two first steps
+    assert all(0 < info["global_accuracy"] < 1 for info in infos[4:6])
 
 
 def test_the_same_seed_repeats_whatever_was_played(driver: Driver, expected: list[Any]) -> None:

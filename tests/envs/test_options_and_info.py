@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs import DPilotEnv, DPilotVectorEnv
+from envs import NOT_MEASURED, DPilotEnv, DPilotVectorEnv
 from envs.picture import Picture
 from fl_core.base.errors import InputError
-from fl_core.run.plan import METRICS
+from fl_core.run.evaluation import EVALUATED
+from fl_core.run.plan import find_metric
 from tests.envs.conftest import PLAIN, make_env, play, random_actions
 
 
@@ -27,7 +28,7 @@ def test_epsilon_option_sets_the_budget_of_the_episode(env: DPilotEnv) -> None:
     assert tight["noise_multiplier"] > plain["noise_multiplier"] > loose["noise_multiplier"]
     for info, epsilon in ((tight, 1.0), (loose, 20.0), (plain, 7.5)):
         assert epsilon * 0.999 < info["epsilon_spent"] <= epsilon
-    assert "epsilon_left" not in play(env, zeros, epsilon=math.inf)[-1][3]
+    assert play(env, zeros, epsilon=math.inf)[-1][3]["epsilon_left"] == math.inf
 
 
 def test_partition_option_spreads_the_samples_anew(env: DPilotEnv) -> None:
@@ -71,16 +72,21 @@ def test_bad_options_are_refused_and_change_nothing(env: DPilotEnv, options: dic
 @pytest.mark.parametrize("signals", ["public", "accounted", "paper"])
 @pytest.mark.parametrize("reward", ["final-accuracy", "paper"])
 @pytest.mark.parametrize("epsilon", [7.5, math.inf])
-def test_info_holds_plain_finite_scalars(signals: str, reward: str, epsilon: float) -> None:
+def test_info_holds_plain_scalars_by_the_same_names(signals: str, reward: str, epsilon: float) -> None:
+    """At reset, at every step and at the end; what an evaluation alone knows is measured when the reward needs it."""
     env = make_env(signals=signals, reward=reward, sampling_rate=0.02, rounds=4)
+    names = list(env.reset(seed=3)[1])
     for done, (*_, info) in enumerate(play(env, random_actions(1, 4, 1), epsilon=epsilon)):
         assert info["round"] == done
         assert info["seed"] == 3
+        assert list(info) == names
+        evaluated = done == 4 or (done > 0 and (reward == "paper" or signals == "paper"))
         for name, value in info.items():
             assert type(value) in (int, float), name
-            assert math.isfinite(value), name
-            assert name in METRICS or name in ("round", "seed")
-        json.dumps(info, allow_nan=False)
+            assert find_metric(name) if name not in ("round", "seed") else name
+            known = name in ("round", "seed") or (evaluated if name in EVALUATED else done > 0)
+            assert (value != NOT_MEASURED) == known, name
+            assert math.isfinite(value) or not known or (name.startswith("epsilon_") and epsilon == math.inf), name
 
 
 def test_evaluation_on_request_puts_accuracy_into_every_round() -> None:
@@ -94,7 +100,7 @@ def test_history_starts_anew_with_the_episode(env: DPilotEnv) -> None:
     play(env, np.zeros((5, 1)))
     env.reset(options={"instance": 9})
     assert env.core.history == [[]]
-    assert env.core.info(0) == {"round": 0, "seed": 9}
+    assert env.core.info(0) == {"round": 0, "seed": 9} | dict.fromkeys(env.core.figure_names, NOT_MEASURED)
 
 
 def test_text_names_the_round_and_the_clip_norm() -> None:

@@ -14,6 +14,7 @@ from envs import EnvCore, make_core
 from fl_core.base.errors import InputError
 from fl_core.recipes.catalog import METHODS
 from fl_core.run.config import RunSettings
+from fl_core.run.evaluation import EVALUATED
 from policies import CONTROLLERS, ControllerSpec, make_controller, parse_controller
 from tests.policies.conftest import LAYERS, make_view, observe
 
@@ -207,3 +208,5 @@ def test_every_controller_runs_with_a_method_that_has_its_knobs(method: str) -> 
         core.step(action)
         assert np.isfinite(core.observe()).all()
         assert core.history[0] or not recipe.exchanges
+        for figures in core.history[0]:
+            assert set(figures) | EVALUATED == set(core.figure_names)

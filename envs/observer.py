@@ -1,0 +1,86 @@
+"""What a controller sees of a batch: features of the figures of the last decision, and its own last actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.context import CONTEXT
+from envs.fleet import Fleet
+from envs.knobs import Knob
+from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
+from fl_core.run.evaluation import EVALUATED
+from fl_core.run.plan import BoolArray, FloatArray
+
+
+class Observer:
+    """Observations of a batch of runs.
+
+    Attributes:
+        needs_evaluation: True if a feature is an accuracy or a loss.
+    """
+
+    def __init__(self, fleet: Fleet, runs: int, knobs: Sequence[Knob], features: Sequence[Feature], rounds: int):
+        """Watch the runs of a fleet, each of so many rounds, by these features."""
+        self._fleet, self._knobs, self._features, self._rounds = fleet, knobs, features, rounds
+        self.needs_evaluation = any(feature.figure in EVALUATED for feature in features)
+        self._figures: dict[str, FloatArray] = {feature.figure: np.full(runs, np.nan) for feature in features}
+        self._actions = np.zeros((runs, len(knobs)))
+        self._observation = np.zeros((runs, len(features)), dtype=np.float32)
+
+    @property
+    def observation(self) -> NDArray[np.float32]:
+        """Copy of the observations of all runs `[runs, features]`."""
+        return self._observation.copy()
+
+    def begin(self, rows: Sequence[int], metrics: Mapping[str, FloatArray]) -> None:
+        """Observe rows before their first round; `metrics` are accuracies and losses `[runs]` where features need them.
+
+        The fleet has started their runs.
+        """
+        for row in rows:
+            self._actions[row] = [knob.encode(knob.default) for knob in self._knobs]
+            for name, values in self._figures.items():
+                values[row] = np.nan
+                if name in EVALUATED:
+                    values[row] = metrics[name][row]
+                if name in CONTEXT:
+                    values[row] = CONTEXT[name].read(self._fleet.of(row), row)
+        self.observe(rows)
+
+    def note_actions(self, values: Sequence[FloatArray], rows: BoolArray) -> None:
+        """Note the decoded values of each knob `[runs]` as the last actions of some runs."""
+        for column, (knob, value) in enumerate(zip(self._knobs, values, strict=True)):
+            self._actions[rows, column] = knob.encode(value)[rows]
+
+    def note_figures(self, figures: Mapping[str, FloatArray], rows: BoolArray) -> None:
+        """Note those of the figures `[runs]` that features are made of, for some runs."""
+        for name, values in self._figures.items():
+            if name in figures:
+                self._figures[name] = np.where(rows, figures[name], values)
+
+    def observe(self, rows: Sequence[int]) -> None:
+        """Make the observations of some rows anew."""
+        values = dict(self._figures)
+        values[ROUND_FRACTION] = self._fleet.rounds / self._rounds
+        values[NOISE_LEVEL] = self._fleet.noise_multipliers
+        for i, knob in enumerate(self._knobs):
+            values[last_action(knob.name)] = self._actions[:, i]
+        for column, feature in enumerate(self._features):
+            value = values[feature.figure]
+            scaled = np.where(np.isnan(value), feature.before_first_round, feature.scale(value))
+            scaled = np.clip(np.nan_to_num(scaled, nan=0.0), -FEATURE_BOUND, FEATURE_BOUND)
+            self._observation[rows, column] = scaled[rows]
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return its arrays by name, `[runs, ...]` each."""
+        figures = {f"figures.{name}": value for name, value in self._figures.items()}
+        return figures | {"actions": self._actions, "observation": self._observation}
+
+    def load_state_dict(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Continue where `state_dict` was taken; other arrays are ignored."""
+        self._figures = {name: arrays[f"figures.{name}"] for name in self._figures}
+        self._actions, self._observation = arrays["actions"], arrays["observation"]
