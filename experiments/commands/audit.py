@@ -15,7 +15,7 @@ from envs.playing import RowProgress
 from envs.tasks import default_federation, find_task
 from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.records.finished import JOBS, FinishedJobs, Job
-from experiments.records.folder import make_run_folder, write_yaml
+from experiments.records.folder import make_run_folder, require_writable, write_yaml
 from experiments.records.ledger_file import RunRecord, facts_of_federation
 from experiments.records.order import FILE as ORDER
 from experiments.records.order import read_order, require_same_order, write_order
@@ -24,7 +24,7 @@ from experiments.reports.audit import as_json, facts, notes, page
 from experiments.reports.audit_figure import score_figure
 from experiments.reports.drawing import figure_png
 from experiments.reports.words import delta_text
-from fl_core.audit.audit import Audit, audit
+from fl_core.audit.audit import CANARIES, Audit, audit
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
@@ -32,6 +32,7 @@ from fl_core.run.budget import stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.parts import origins_of
+from fl_core.run.ranges import SEED
 
 PAPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dp-pfeddsu": (
@@ -135,7 +136,12 @@ class AuditCommand:
             require_same_order(self.resume, "pages", made_of, _made_of())
             again = AuditCommand(canaries=options["canaries"], seed=options["seed"], runs=Path(options["runs"]))
             return again._audit_papers(self.resume)
+        CANARIES.check("canaries", self.canaries)
+        SEED.check("seed", self.seed)
+        require_writable("runs", self.runs / "audit.json")
         if self.papers is None:
+            if self.page is not None:
+                require_writable("page", self.page)
             return self._execute_one()
         require(self.page is None, "page and papers are both given, but the pages of papers have names of their own.")
         options = {"canaries": self.canaries, "seed": self.seed, "runs": str(self.runs)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 import sys
@@ -21,6 +22,7 @@ from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.contenders.bench import Bench
 from experiments.contenders.comparing import GRID, compare
 from experiments.contenders.contenders import Contender
+from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import check_instances, drawn, vary
 from experiments.contenders.play import CODE
 from experiments.contenders.preparing import check, parse_contenders, prepare
@@ -37,6 +39,7 @@ from experiments.statistics.summary import statistics_record
 from experiments.terminal import console
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require, require_count
+from fl_core.base.values import read_list
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
@@ -108,14 +111,15 @@ class CompareCommand:
         Raises:
             InputError: something does not fit.
         """
-        self._check_size()
         if not self.controllers:
             raise InputError("controllers is empty, but it needs at least one name.")
+        contenders = parse_contenders(self.controllers)
+        self._check_size(sum(one.trainings_named for one in contenders))
         self.federation.require_seeded_noise("a comparison")
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting, self.search_instances, self.train_on, self.generator)
         instances = self.instances()
-        contenders = parse_contenders(self.controllers)
+        instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)  # refuses where the set ends
         check_instances(instances, contenders[0].core(bench).setting, bench.environments)
         if self.hindsight:
             bench.core(GRID)  # refuses a method without clip norms before any run is played
@@ -134,15 +138,21 @@ class CompareCommand:
             finished.drop()
         return statistics
 
-    def _check_size(self) -> None:
-        """Refuse what cannot be played, and what takes very long without consent; searches are not counted."""
+    def _check_size(self, players: int) -> None:
+        """Refuse what cannot be played, and what takes very long without consent; searches are not counted.
+
+        Args:
+            players: trainings and schedules; each plays all seeds of every instance that is varied or drawn.
+        """
         least = {"seeds": self.seeds, "draws": self.draws, "search_instances": self.search_instances}
         for name, value in least.items():
             require_count(name, value)
-        many = "seeds" if self.seeds >= self.draws or not self.generator else "draws"
-        plays = len(self.controllers) * self.seeds * (self.draws if self.generator else 1)
+        varied = math.prod(len(read_list("vary", option.partition("=")[2])) for option in self.vary)
+        cause, instances, value = ("draws", self.draws, self.draws) if self.generator else ("vary", varied, self.vary)
+        cause, value = ("seeds", self.seeds) if self.seeds >= instances else (cause, value)
+        plays = (players + COARSE_VALUES * self.hindsight) * self.seeds * instances
         rounds, clients = self.federation.rounds, self.federation.clients
-        require_consent(self.yes, rounds * plays, many, least[many], clients)
+        require_consent(self.yes, rounds * plays, cause, value, clients)
         require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
         for name, value in least.items():
             INSTANCES.check(name, value)

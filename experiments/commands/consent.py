@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from fl_core.base.errors import require
+from fl_core.base.errors import InputError
+from fl_core.base.text import short
 
 MOST_ROUNDS = 1_000_000
 """Federated rounds that a command starts without being asked twice; on the smallest task they take hours."""
+_COUNTABLE = 10**18
+"""Rounds from which on their number says no more than that it is too large."""
 
 
 def require_consent(yes: bool, rounds: float, setting: str, value: object, clients: int) -> None:
@@ -21,8 +24,10 @@ def require_consent(yes: bool, rounds: float, setting: str, value: object, clien
     Raises:
         InputError: it takes more, and the user has not.
     """
-    require(
-        yes or rounds <= MOST_ROUNDS,
-        f"{setting} is {value}, which takes {rounds:,.0f} federated rounds of {clients} clients in all, more than "
-        f"{MOST_ROUNDS:,}; lower it, or add --yes to start them.",
+    if yes or rounds <= MOST_ROUNDS:
+        return
+    told = f"{rounds:,.0f}" if rounds < _COUNTABLE else "uncountably many"
+    raise InputError(
+        f"{setting} is {short(value)}, which takes {told} federated rounds of {clients} clients in all, more than "
+        f"{MOST_ROUNDS:,}; lower it, or add --yes to start them."
     )

@@ -14,6 +14,7 @@ from envs.instances import INSTANCES
 from experiments.commands.compare import DEFAULT_CONTROLLERS, CompareCommand, command_line
 from experiments.commands.consent import require_consent
 from experiments.commands.train import TrainCommand, train_in
+from experiments.records.folder import require_writable
 from fl_core.run.basis import basis_of
 
 TASK = "digits"
@@ -48,6 +49,7 @@ class DemoCommand:
         for name in ("seeds", "search_instances"):
             INSTANCES.check(name, getattr(self, name))
         training.check_cost()
+        require_writable("runs", self.runs / "config.yaml")
         say(
             f"[bold]The task[/bold]: {config.clients} clients hold 8x8 digits, {config.partition} of labels each; "
             f"{config.rounds} rounds of {config.method} at epsilon {config.epsilon:g}, delta {config.delta:g} "

@@ -15,7 +15,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from experiments.records.comparison import Comparison
-from experiments.records.folder import csv_lines
+from experiments.records.folder import csv_lines, require_writable
 from experiments.records.ledger_file import FILE as LEDGER
 from experiments.records.ledger_file import read_record
 from experiments.records.rounds import comparison_rounds, run_rounds
@@ -56,6 +56,7 @@ class ExportCommand:
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise InputError("format is 'parquet', which needs pyarrow: pip install 'dpilot[export]'.")
         require(bool(self.folders), "export needs folders of runs or comparisons: dpilot export runs/*.")
+        require_writable("to", self.to / f"rounds.{self.format}")
         missing = [folder for folder in self.folders if not folder.is_dir()]
         require(not missing, f"The folder '{(missing or [Path()])[0]}' does not exist.")
         known = {folder: kind for folder in self.folders if (kind := kind_of(folder))}

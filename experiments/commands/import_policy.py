@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from agents.algorithms import ALGORITHMS
-from agents.bundle import save_controller
+from agents.bundle import RECORD, save_controller
 from agents.import_sources import ImportOptions
 from agents.importing import import_policy
 from agents.learned import LearnedController
 from envs import EnvSpec, Setting
 from envs.tasks import default_federation
 from experiments.commands.train import TrainCommand, compare_command
-from fl_core.base.errors import require, require_count, require_name
+from experiments.records.folder import require_writable
+from fl_core.base.errors import require
 from fl_core.run.config import FederationConfig
 
 _USUAL = EnvSpec()
@@ -67,15 +67,12 @@ class ImportCommand:
     def execute(self) -> dict[str, Any]:
         """Import the policy, save the controller, and print the command that compares it."""
         require(self.file != Path(), "file is missing: name the model to import, as in `dpilot import model.zip`.")
-        if self.algo:
-            require_name("algo", self.algo, ALGORITHMS)
-        if self.training_rounds is not None:
-            require_count("training_rounds", self.training_rounds)
         name = self.name or self.file.stem
+        options = ImportOptions(self.algo, self.trust, self.normalization, self.output, self.training_rounds, name)
+        require_writable("runs", self.runs / RECORD)
         require(name == Path(name).name and name not in (".", ".."), f"name is '{name}', but it must be a file name.")
         folder = self.runs / name
         require(not folder.exists(), f"'{folder}' exists already; choose another --name.")
-        options = ImportOptions(self.algo, self.trust, self.normalization, self.output, self.training_rounds, name)
         controller = import_policy(self.file, self.setting(), options)
         save_controller(folder, controller.blueprint, controller.tensors)
         print(*_report(controller, self.trust), sep="\n")

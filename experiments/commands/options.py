@@ -80,9 +80,19 @@ def parse(name: str, cls: type[Any], arguments: Sequence[str], default: Any = No
     """
     usual = {} if default is None else {one.name: getattr(default, one.name) for one in fields(cls)}
     whole = with_extras(cls)
+    _check_flags(whole, arguments)
     parsed = parse_options(whole, arguments, f"dpilot {name}", whole(**usual) if usual else None)
     command = cls(**{one.name: getattr(parsed, one.name) for one in fields(cls)})
     return Invocation(command, parsed.loggers, parsed.quiet, parsed.json)
+
+
+def _check_flags(cls: type[Any], arguments: Sequence[str]) -> None:
+    """Refuse a value given to a flag, which would be taken for the next thing that stands without an option."""
+    flags = {f"--{name.replace('_', '-')}" for name, kind in get_type_hints(cls).items() if kind is bool}
+    for argument in arguments:
+        name, equals, value = argument.replace("_", "-").partition("=")
+        name = name.replace("--no-", "--")
+        require(not (equals and name in flags), f"{name} is a flag, but the value '{value}' was given; leave it out.")
 
 
 def with_extras(cls: type[Any]) -> type[Any]:

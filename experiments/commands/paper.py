@@ -17,9 +17,10 @@ from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import NO_NOISE, Cell, make_cells
 from experiments.papers.jobs import distinct, run_cells
-from experiments.papers.results import BlockResult, gather, table_json, write_data
+from experiments.papers.results import RESULT, BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
+from experiments.records.folder import require_writable
 from experiments.records.order import read_order, write_order
 from fl_core.base.bounds import count
 from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
@@ -92,6 +93,7 @@ class PaperCommand:
         require_consent(self.yes, rounds, "seeds", self.seeds, once[0].federation.clients)
         INSTANCES.check("seeds", self.seeds)
         folder = self.folder or self.runs / self._folder_name()
+        require_writable("folder" if self.folder else "runs", folder / RESULT)
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
         wanted = [cell for cell in everything if cell.guarantee in (*self.guarantees, NO_NOISE)]
         chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)

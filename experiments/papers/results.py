@@ -18,6 +18,7 @@ from experiments.papers.tables import Block, PaperTable
 from experiments.records.folder import write_csv
 from fl_core.base.files import spelled_out, write_json
 
+RESULT = "result.json"
 OVERALL = "all"
 """Name of the column for the mean over the columns."""
 
@@ -241,7 +242,7 @@ def _largest(values: Iterable[Any]) -> float | None:
 
 def write_data(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
     """Write result.json and result.csv, and curves.csv where accuracy was measured after every round."""
-    write_json(folder / "result.json", table_json(table, results))
+    write_json(folder / RESULT, table_json(table, results))
     rows = []
     for result in results:
         for number in result.numbers:

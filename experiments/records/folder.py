@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +17,7 @@ from typing import Any
 import yaml
 
 from fl_core.base.errors import InputError
-from fl_core.base.files import MOST_BYTES, check_values, read_bytes, read_json, write_text
+from fl_core.base.files import MOST_BYTES, check_values, read_bytes, read_json, temporary_name, write_text
 from fl_core.base.text import printable
 from fl_core.run.budget import UnstatedEpsilon, stated
 
@@ -37,6 +40,33 @@ def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
             raise InputError(f"The folder '{folder}' could not be made: {error.strerror or error}.") from error
         return folder
     raise InputError(f"The folder '{root / name}' and its successors are all taken.")
+
+
+def require_writable(field: str, path: Path) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is to hold; leaves nothing.
+
+    Args:
+        field: that names the file or its folder, for the message.
+        path: of the file.
+
+    Raises:
+        InputError: the system does not let it be written.
+    """
+    made: list[Path] = []
+    try:
+        made = [folder for folder in path.parents if not folder.exists()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary = temporary_name(path)
+        temporary.touch()
+        temporary.unlink()
+    except OSError as error:
+        raise InputError(f"{field} is '{path}', but it could not be written: {error.strerror or error}.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
 
 
 def says_complete(summary: Path) -> bool:

@@ -18,13 +18,13 @@ BOUNDS: Mapping[str, Bounds] = {
     "memory_limit_mib": count(0, 1 << 24, "no machine has more"),
     "test_fraction": Bounds(0.001, 0.5, "a client keeps at least half of its samples to train on"),
     "sampling_rate": SAMPLING_RATE,
-    "local_epochs": Bounds(0, 1000, "more in a round is a training of its own"),
+    "local_epochs": Bounds(1e-6, 1000, "more in a round is a training of its own", also=(0,)),
     "learning_rate": Bounds(1e-30, 1e30, _FLOAT32),
     "update_scale": Bounds(1e-3, 1e3),
     "momentum": Bounds(0, 1, below=True),
     "weight_decay": Bounds(0, 1e30, _FLOAT32),
     "delta": DELTA,
-    "telemetry_share": Bounds(0, 0.99, "the rest is all that the updates are protected by"),
+    "telemetry_share": Bounds(1e-6, 0.99, "less tells nothing, and more leaves nothing to the updates", also=(0,)),
     "bit_noise": Bounds(0, 1e6, "more would hide any cohort"),
 }
 """Ranges of the numbers, by field; that of epsilon depends on the method, see `FederationConfig.check_epsilon`."""
