@@ -148,11 +148,11 @@ class CompareCommand:
         for name, value in least.items():
             require_count(name, value)
         varied = math.prod(len(read_list("vary", option.partition("=")[2])) for option in self.vary)
-        cause, instances, value = ("draws", self.draws, self.draws) if self.generator else ("vary", varied, self.vary)
-        cause, value = ("seeds", self.seeds) if self.seeds >= instances else (cause, value)
+        instances = self.draws if self.generator else varied
+        cause = "seeds" if self.seeds >= instances else "draws" if self.generator else "vary"
         plays = (players + COARSE_VALUES * self.hindsight) * self.seeds * instances
         rounds, clients = self.federation.rounds, self.federation.clients
-        require_consent(self.yes, rounds * plays, cause, value, clients)
+        require_consent(self.yes, rounds * plays, cause, getattr(self, cause), clients)
         require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
         for name, value in least.items():
             INSTANCES.check(name, value)
