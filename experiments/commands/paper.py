@@ -17,6 +17,7 @@ from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import NO_NOISE, Cell, make_cells
 from experiments.papers.jobs import distinct, run_cells
+from experiments.papers.pictures import FOLDER, draw
 from experiments.papers.results import RESULT, BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
@@ -104,10 +105,13 @@ class PaperCommand:
         drop_leftovers(folder)
         write_order(folder, "paper", {name: getattr(self, name) for name in _OPTIONS}, {})
         with resumable("paper", folder, lambda: counted(_finished(chosen, folder), "finished cell")):
-            run_cells(chosen, folder, self.jobs, lambda: _write(table, whole, folder))
-            results = _write(table, whole, folder)
+            run_cells(chosen, folder, self.jobs, lambda: _write(table, gather(table, whole, folder), folder, {}))
+            results = gather(table, whole, folder)
+            _write(table, results, folder, draw(table, results, folder))
         print_sheets([result for result in results if result.block.name in shown])
-        print(f"Records: {folder}\nTo look at it: tensorboard --logdir {folder / 'events'}")
+        print(
+            f"Records: {folder}\nPictures: {folder / FOLDER}\nTo look at it: tensorboard --logdir {folder / 'events'}"
+        )
         return {"folder": str(folder), **table_json(table, results)}
 
     def _blocks(self, table: PaperTable) -> tuple[str, ...]:
@@ -163,12 +167,10 @@ def _finished(cells: Sequence[Cell], folder: Path) -> int:
     return sum(find_record(cell, folder) is not None for cell in distinct(cells))
 
 
-def _write(table: PaperTable, cells: Sequence[Cell], folder: Path) -> list[BlockResult]:
-    """Write result.json, result.csv and result.md of the finished cells."""
-    results = gather(table, cells, folder)
+def _write(table: PaperTable, results: Sequence[BlockResult], folder: Path, pictures: Mapping[str, str]) -> None:
+    """Write result.json, result.csv and result.md of the finished cells; `pictures` are those of the blocks."""
     write_data(table, results, folder)
-    write_markdown(table, results, folder)
-    return results
+    write_markdown(table, results, folder, pictures)
 
 
 def _change(text: str) -> tuple[str, Any]:

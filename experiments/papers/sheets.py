@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -260,8 +260,8 @@ def settings_line(result: BlockResult) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {known[name]}" for name in names if name != unused)
 
 
-def markdown(table: PaperTable, results: Sequence[BlockResult]) -> str:
-    """Compose result.md."""
+def markdown(table: PaperTable, results: Sequence[BlockResult], pictures: Mapping[str, str] | None = None) -> str:
+    """Compose result.md; `pictures` are those of the blocks, where they are drawn."""
     parts = [f"# {table.paper}, {table.where}: {table.title}\n", "".join(_listed("Left open by the paper", table.open))]
     parts.append("".join(_listed("To know", table.notes)))
     for result in results:
@@ -269,6 +269,8 @@ def markdown(table: PaperTable, results: Sequence[BlockResult]) -> str:
         if own:
             substitute = f" (on {result.settings.get('dataset', 'others')})" if result.substitute_for else ""
             parts.append(f"## {result.block.name}{substitute}\n\n{settings_line(result)}\n")
+            if pictures and result.block.name in pictures:
+                parts.append(f"![{result.block.name}]({pictures[result.block.name]})\n")
             parts += [sheet.as_markdown() for sheet in own]
     return "\n".join(part for part in parts if part)
 
@@ -278,9 +280,11 @@ def _listed(title: str, sentences: Iterable[str]) -> list[str]:
     return [f"{title}:\n\n", *lines] if lines else []
 
 
-def write_markdown(table: PaperTable, results: Sequence[BlockResult], folder: Path) -> None:
-    """Write result.md."""
-    write_text(folder / "result.md", markdown(table, results))
+def write_markdown(
+    table: PaperTable, results: Sequence[BlockResult], folder: Path, pictures: Mapping[str, str]
+) -> None:
+    """Write result.md with the pictures of blocks."""
+    write_text(folder / "result.md", markdown(table, results, pictures))
 
 
 def print_sheets(results: Sequence[BlockResult]) -> None:

@@ -10,7 +10,7 @@ import base64
 import io
 import math
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,15 +65,20 @@ class LineStyle:
 
 
 def line_styles(comparison: Comparison) -> dict[str, LineStyle]:
-    """Assign a style to each controller by name; beyond seven controllers colours repeat with another dash."""
+    """Assign a style to each controller by name."""
+    return named_styles([controller.name for controller in comparison.controllers])
+
+
+def named_styles(names: Sequence[str]) -> dict[str, LineStyle]:
+    """Assign a style to each name in order; beyond seven, colours repeat with another dash."""
     return {
-        controller.name: LineStyle(
+        name: LineStyle(
             COLOURS[index % len(COLOURS)],
             _DASHES[(index // len(COLOURS)) % len(_DASHES)],
             _MARKERS[index % len(_MARKERS)],
             max(1.5, 3.6 - 0.42 * index),
         )
-        for index, controller in enumerate(comparison.controllers)
+        for index, name in enumerate(names)
     }
 
 

@@ -37,6 +37,7 @@ class Trained:
         context: tensors of the clients' round.
         sparsity: share of coordinates to keep `[rows]`.
         fisher: Fisher information at models `[rows, size]` on so many of the clients' own samples (0: all).
+        draws: uniform draws of each client's own `[rows, size]`.
     """
 
     model: Model
@@ -45,6 +46,7 @@ class Trained:
     context: Context
     sparsity: Tensor
     fisher: Callable[[Tensor, int], Tensor]
+    draws: Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -175,24 +177,41 @@ class FisherTop(Chosen):
 
 @dataclass(frozen=True)
 class RandomMask(Chosen):
-    """Keeps coordinates that the server draws anew in every round, the same for all clients (Fed-SMP)."""
+    """Keeps coordinates that are drawn anew in every round.
+
+    A mask of the server's is the same for all clients and known to everybody, so that the other coordinates need no
+    noise (Fed-SMP). Masks of the clients' own depend on no data either, but nobody else knows them: as with any choice
+    of a client's, every coordinate is noised, and the sensitivity is the clip norm (ADP-PFL Fig. 5, "Random").
+
+    Attributes:
+        drawn_by: `server` or `client`.
+    """
 
     kind: ClassVar[str] = "random"
+
+    drawn_by: str = "server"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_name("sparsification.drawn_by", self.drawn_by, ("server", "client"))
 
     @property
     @override
     def is_public(self) -> bool:
-        return True
+        return self.drawn_by == "server"
 
     @property
     @override
     def draws_mask(self) -> bool:
-        return True
+        return self.is_public
 
     @override
     def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
-        assert draws is not None
-        return keep_largest(draws, sparsity)
+        return None if draws is None else keep_largest(draws, sparsity)
+
+    @override
+    def kept(self, trained: Trained) -> Tensor | None:
+        return super().kept(trained) if self.is_public else keep_largest(trained.draws(), trained.sparsity)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -199,7 +200,8 @@ class Round:
         sparsity = self._knobs.get("sparsity")
         chosen = update.new_ones(len(update)) if sparsity is None else sparsity[self._cohort.run]
         parameters = trained[:, : self._model.size]
-        return Trained(self._model, update, parameters, start.context, chosen, self._fisher)
+        draws = partial(self._simulation.client_draws, self._state, self._cohort.run, self._cohort.client)
+        return Trained(self._model, update, parameters, start.context, chosen, self._fisher, draws)
 
     def _cohorts(self, update: Tensor, uploaded: Tensor | None) -> Cohorts:
         """Collect the updates `[rows, size]` by cohort, with all that their clip and noise depend on."""

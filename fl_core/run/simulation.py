@@ -15,7 +15,7 @@ from torch.func import vmap
 
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import InputError, require
-from fl_core.base.streams import torch_generator
+from fl_core.base.streams import stream_seed, torch_generator
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import DATASETS, load_dataset
 from fl_core.models.build import build_model
@@ -187,6 +187,17 @@ class Simulation:
                 generator = torch_generator(self.seeds[row], "mask", int(state.rounds[row]), self.device)
                 draws[row].uniform_(generator=generator)
         return part.public_mask(model, state.server if server is None else server, sparsity, draws)
+
+    def client_draws(self, state: RunState, run: Tensor, client: Tensor) -> Tensor:
+        """Draw uniform numbers `[rows, size]` of the clients at (run, client), each from a stream of its own.
+
+        What a client draws in a round depends on nobody else who takes part.
+        """
+        draws = torch.empty(len(run), self.model.size, device=self.device)
+        for row, (of_run, index) in enumerate(zip(run.tolist(), client.tolist(), strict=True)):
+            key = stream_seed(self.seeds[of_run], "mask", int(state.rounds[of_run]))
+            draws[row].uniform_(generator=torch_generator(key, "mask", index, self.device))
+        return draws
 
     def common_mask(self, state: RunState, knobs: Mapping[str, Tensor]) -> Tensor:
         """Make the mask of the coordinates that a run's clients upload, whoever takes part `[runs, size]`."""

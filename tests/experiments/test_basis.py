@@ -37,6 +37,7 @@ TELLS = {
     "experiments/commands/audit.py": "pages of audits, see test_audit",
     "experiments/commands/demo.py": "the demo's first line",
     "experiments/commands/run_summary.py": "a run's summary",
+    "experiments/papers/pictures.py": "the pictures of a paper's table, see test_pictures",
     "experiments/reports/audit.py": "audits and their pages, see test_audit",
     "experiments/reports/figures.py": "figures of a comparison",
     "experiments/reports/ledger_figure.py": "the figure of a ledger",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.base.streams import normal_draws, torch_generator
+from fl_core.base.streams import normal_draws, stream_seed, torch_generator
 from fl_core.data.clients import minibatch_positions
 from fl_core.run.config import FederationConfig
 from tests.fl_core.plain import BODY, HEAD_WORK, PlainRun
@@ -598,6 +598,16 @@ class FedSMP(PlainMethod):
     def noised_support(self) -> Tensor:
         """As what is uploaded."""
         return self.drawn()
+
+
+class OwnRandomMask(PlainMethod):
+    """Each client keeps coordinates that it draws itself, unseen by anybody, so that all of them are noised."""
+
+    def client(self, client: int) -> Tensor:
+        """Sparsified before the clip, by a draw that depends on nobody else."""
+        key = stream_seed(self.seed, "mask", self.round)
+        draws = torch.zeros(SIZE).uniform_(generator=torch_generator(key, "mask", client))
+        return super().client(client) * top(draws.double(), round(0.3 * SIZE))
 
 
 class AdpPfl(PlainMethod):

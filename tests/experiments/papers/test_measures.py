@@ -27,6 +27,7 @@ TINY = ["--dataset", "digits", "--model", "mlp", "--rounds", "2", "--change", "c
 
 def record(history=tuple(ROUNDS), **more):
     privacy = {"spent": 1.0, "certified": 1.0, "updates_only": 1.0, "uploads_view": None, "at_small_delta": None}
+    privacy["basis"] = "unit one client, add-remove (one client more or less); against an observer; no amplification"
     results = {"figures": history[-1], "history": list(history), "privacy": {**privacy, "uncovered": []}}
     results |= {"tests": dict.fromkeys(("holdout", "classes", "whole"), 0.5), "diverged": False, "parameters": 100}
     return {**results, "uplink_bytes": 300.0, "seconds": 1.0, "seconds_per_round": 0.1, **more}

@@ -95,6 +95,11 @@ def test_a_table_ends_with_results_beside_the_printed_numbers(folder, capsys):
     text = (folder / "here" / "result.md").read_text()
     assert "Left open by the paper" in text
     assert "masks built from each client's own upload" in text
+    assert "![fashion-mnist](figures/fashion-mnist.png)" in text
+    assert {path.name for path in (folder / "here" / "figures").glob("fashion*")} == {
+        "fashion-mnist.png",
+        "fashion-mnist.svg",
+    }
 
 
 def test_finished_cells_are_kept_and_an_interrupted_table_goes_on_to_the_same_results(folder, capsys, monkeypatch):

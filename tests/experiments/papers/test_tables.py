@@ -49,7 +49,35 @@ def test_all_tables_are_there():
     expected |= {f"feddpa-table{number}" for number in range(1, 7)}
     expected |= {f"fedglp-adp-table{number}" for number in range(1, 7)}
     expected |= {"adp-pfl-table2", *(f"adp-pfl-figure{number}" for number in range(3, 7)), "acdp-pfsd-table3"}
+    expected |= {"feddpa-figure1", "fedglp-adp-figure2", "acdp-pfsd-figure3", "dp-pfeddsu-figure2"}
     assert expected <= set(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "measures"),
+    [
+        ("feddpa-figure1", ["personal_accuracy", "train_loss"]),
+        ("fedglp-adp-figure2", ["personal_accuracy", "train_loss"]),
+        ("acdp-pfsd-figure3", ["personal_accuracy", "global_accuracy"] * 2),
+        ("dp-pfeddsu-figure2", ["train_loss"]),
+    ],
+)
+def test_figures_over_the_rounds_are_measured_after_every_round(name, measures):
+    table = find_table(name)
+    assert [block.measure for block in table.blocks.values()] == measures
+    assert all(MEASURES[measure].after for measure in measures)
+    cells = make_cells(table, ("sound",), 1, {"dataset": "digits", "model": "mlp"})
+    assert all(cell.setting.spec.evaluate_every_round for cell in cells)
+    assert len({cell.key for cell in cells}) * 2 == len(cells) or len(table.blocks) == 1  # two panels of the same runs
+
+
+def test_the_budget_on_the_way_to_an_accuracy_is_a_column_for_each_accuracy():
+    block = find_table("adp-pfl-figure4").blocks["cifar10"]
+    assert list(block.targets.values()) == [45, 47.678, 50.25]
+    keys = {
+        cell.key for cell in make_cells(find_table("adp-pfl-figure4"), ("sound",), 1, {}) if cell.block == "cifar10"
+    }
+    assert len(keys) == len(block.rows)  # accuracies of one run
 
 
 @pytest.mark.parametrize(

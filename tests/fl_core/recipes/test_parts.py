@@ -48,10 +48,9 @@ def largest_of(scores, count: int) -> np.ndarray:
 
 
 def trained(fisher=None, sparsity=(0.1, 0.5), context=None) -> Trained:
-    update, parameters = draw(2, MLP.size, seed=1), draw(2, MLP.size, seed=2)
-    return Trained(
-        MLP, update, parameters, context or {}, torch.tensor(sparsity), fisher or (lambda models, samples: models)
-    )
+    update, parameters, draws = draw(2, MLP.size, seed=1), draw(2, MLP.size, seed=2), draw(2, MLP.size, seed=6)
+    fisher = fisher or (lambda models, samples: models)
+    return Trained(MLP, update, parameters, context or {}, torch.tensor(sparsity), fisher, lambda: draws)
 
 
 def test_top_k_keeps_the_largest_changes_and_top_weights_the_largest_weights():
@@ -107,6 +106,17 @@ def test_a_random_mask_is_the_largest_of_the_servers_draws_whatever_clients_did(
     assert part.draws_mask
 
 
+def test_a_random_mask_of_a_clients_own_is_the_largest_of_its_draws_and_no_public_one():
+    part, work = RandomMask(drawn_by="client"), trained()
+    kept = part.kept(work)
+    for row, share in enumerate((0.1, 0.5)):
+        assert kept[row].tolist() == largest_of(work.draws()[row], round(share * MLP.size)).tolist()
+    assert (part.is_public, part.noises_kept_only, part.draws_mask) == (False, False, False)
+    assert part.public_mask(MLP, draw(2, MLP.size), torch.tensor([0.4, 0.03]), None) is None
+    with pytest.raises(InputError, match=r"sparsification\.drawn_by 'clients' is unknown; did you mean client"):
+        RandomMask(drawn_by="clients")
+
+
 def plain_support(model, weights: np.ndarray, layers: list[str], share: float) -> np.ndarray:
     """Top-S by |weight| within each of these layers, ones elsewhere (DP-pFedDSU eq. 6-8)."""
     mask = np.ones(model.size)
@@ -144,7 +154,7 @@ def test_a_broadcast_mask_stays_for_the_round_and_a_step_mask_follows_the_weight
     assert step.uncovered
     assert not broadcast.uncovered
     after = trained()
-    kept = step.kept(Trained(MLP, after.update, after.parameters, {}, torch.ones(2), after.fisher))
+    kept = step.kept(Trained(MLP, after.update, after.parameters, {}, torch.ones(2), after.fisher, after.draws))
     assert kept[1].tolist() == plain_support(MLP, after.parameters[1].numpy(), ["fc1"], 0.05).tolist()
 
 

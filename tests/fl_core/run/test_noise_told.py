@@ -42,6 +42,7 @@ SPARSIFICATIONS = (
     "",
     "sparsification=top-k",
     "sparsification=random",
+    "sparsification=random,sparsification.drawn_by=client",
     "sparsification=reparameterized,sparsification.sparsity=0.3,sparsification.mask_from=step",
 )
 MECHANISMS = (

@@ -114,6 +114,7 @@ def test_one_client_changes_the_released_sum_by_at_most_the_clip_norm(method, sa
         ("fedper", "mechanism=layers"),
         ("fedglp-adp", "sparsification=top-k"),
         ("fedglp-adp", "sparsification=random"),
+        ("dp-fedavg", "sparsification=random,sparsification.drawn_by=client,sparsification.sparsity=0.9"),
         ("ppsgd", "sparsification=top-weights"),
         ("dp-lg", "sparsification=top-k,sparsity=0.1"),
         ("pmtl-ft", "mechanism.client_budget=risk"),

@@ -19,6 +19,7 @@ from tests.fl_core.plain_methods import (
     BlurLus,
     FedGLP,
     FisherPersonal,
+    OwnRandomMask,
     PFedDSU,
     PlainMethod,
     fisher,
@@ -141,3 +142,9 @@ def test_rounds_with_other_optimizers_cohorts_and_executor_equal_a_plain_loop(me
 
 def test_adaptive_sharpness_equals_a_plain_loop():
     follow(AdaptiveFedSAM, settings("dp-fedsam", "sound", set="objective.adaptive_sharpness=true"))
+
+
+@pytest.mark.parametrize("guarantee", ["sound", "as-published"])
+def test_masks_that_clients_draw_themselves_equal_a_plain_loop_with_noise_on_every_coordinate(guarantee):
+    edits = "sparsification=random,sparsification.drawn_by=client,sparsification.sparsity=0.3"
+    follow(OwnRandomMask, settings("dp-fedavg", guarantee, set=edits, **POISSON))

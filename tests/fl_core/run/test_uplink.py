@@ -49,6 +49,8 @@ def test_a_private_choice_is_told_by_a_bit_each_or_by_positions():
     assert bytes_of("blur-lus") == 4 * round(0.5 * SIZE) + SIZE / 8
     assert bytes_of("blur-lus", set="sparsity=0.01") == (4 + 4) * round(0.01 * SIZE)
     assert bytes_of("fedavg", set="sparsification=top-k,sparsity=0.25") == 4 * round(0.25 * SIZE) + SIZE / 8
+    own = "sparsification=random,sparsification.drawn_by=client,sparsification.sparsity=0.25"
+    assert bytes_of("fedavg", set=own) == 4 * round(0.25 * SIZE) + SIZE / 8
     assert bytes_of("fedper", set="sparsification=top-k") == 4 * SIZE / 2 + SIZE / 8
     assert bytes_of("dp-pfeddsu", guarantee="as-published") == 4 * round(0.05 * BODY) + SIZE / 8
 
