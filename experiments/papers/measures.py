@@ -152,7 +152,7 @@ MEASURES: dict[str, Measure] = {
         _metric("global_accuracy", 100),
     ),
     "train_loss": Measure(
-        "training loss of the last round, mean over clients (nats)",
+        "training loss in the last round with the method's own terms, mean over local steps and clients (nats)",
         "training loss (nats)",
         _last("train_loss"),
         _metric("train_loss"),
