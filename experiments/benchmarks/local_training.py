@@ -19,8 +19,10 @@ from fl_core.models.entry import Shape
 from fl_core.models.layers import Dense
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Phase
-from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.executors import Executor
+from fl_core.training.images import Images
 from fl_core.training.optimizers import Optimizer
+from fl_core.training.work import LocalWork
 
 REPEATS = 7
 STEPS = 5

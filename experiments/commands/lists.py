@@ -29,6 +29,7 @@ from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import require_name
 from fl_core.base.sources import BUILT_IN
 from fl_core.base.values import read_list
+from fl_core.data.augmentation import TRANSFORMS
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.data.samples import DatasetEntry
@@ -152,17 +153,20 @@ def _curricula() -> Rows:
 
 
 def _datasets() -> Rows:
-    yield from _parts_of(DATASETS, ("dataset", "what it is", "classes", "here?", "how to get it"), _dataset)
+    heading = ("dataset", "what it is", "classes", "normalization", "here?", "how to get it")
+    yield from _parts_of(DATASETS, heading, _dataset)
     arrays = "arrays images, labels and, if you like, clients, test_images, test_labels, test_clients"
-    yield ("FILE.npz", arrays, "as labelled", "", "", "the file")
-    yield ("FOLDER", "images, and labels.csv with the columns file,label[,client][,part]", "as labelled", "", "", "it")
-    yield ("FILE.py:NAME", "arrays, or a function that returns them", "as labelled", "", "", "the file")
+    rest = ("as labelled", "", "", "")
+    yield ("FILE.npz", arrays, *rest, "the file")
+    yield ("FOLDER", "images, and labels.csv with the columns file,label[,client][,part]", *rest, "it")
+    yield ("FILE.py:NAME", "arrays, or a function that returns them", *rest, "the file")
 
 
 def _dataset(name: str, entry: DatasetEntry) -> tuple[str, ...]:
     here = dataset_available(name)
     classes = str(entry.classes) if entry.classes else "as labelled"
-    return name, entry.description, classes, "yes" if here else "no", "" if here else entry.how_to_get
+    constants = "" if entry.normalization is None else f"{entry.normalization} ({entry.normalization.source})"
+    return name, entry.description, classes, constants, "yes" if here else "no", "" if here else entry.how_to_get
 
 
 def _models() -> Rows:
@@ -174,6 +178,11 @@ def _models() -> Rows:
 def _partitions() -> Rows:
     yield ("partition", "what it does")
     yield from PARTITIONS.items()
+
+
+def _augmentations() -> Rows:
+    yield ("augmentation", "what it does")
+    yield from ((name, one[-1]) for name, one in TRANSFORMS.items())
 
 
 def _knobs() -> Rows:
@@ -259,6 +268,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "datasets": _datasets,
     "models": _models,
     "partitions": _partitions,
+    "augmentations": _augmentations,
     "knobs": _knobs,
     "signals": _signals,
     "rewards": _rewards,

@@ -24,7 +24,9 @@ from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, RoundPlan, RoundReport
 from fl_core.run.release import Cohorts, Draw, Releaser, RoundRelease
-from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.executors import Executor
+from fl_core.training.images import Images
+from fl_core.training.work import LocalWork
 
 Moves = Callable[[Tensor, Tensor], Tensor]
 """Function from run and client index `[rows]` to the updates that replace local training `[rows, size]`."""

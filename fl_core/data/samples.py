@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fl_core.base.errors import InputError, first_line, require
+from fl_core.data.normalization import Normalization
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,8 @@ class DatasetEntry:
     """Instruction for a missing dataset, in the imperative."""
     scale: float = 255.0
     """Value of a white pixel."""
+    normalization: Normalization | None = None
+    """Published constants of its images; None where there are none."""
     content: str = ""
     """SHA-256 of samples that were given in memory; empty for others."""
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 from fl_core.base.errors import InputError
 from fl_core.base.streams import stream_seed
 from fl_core.models.checks import built, check_layers, check_outputs, check_stacked, last_layer, same_function
+from fl_core.models.dropout import find_dropouts
 from fl_core.models.entry import ModelEntry, Shape
 from fl_core.models.layers import for_cpu, for_one_client
 from fl_core.models.model import Model, layer_of
@@ -50,6 +51,7 @@ class OwnModel(Model):
         self._take_faster_forms()
         flat = torch.cat([trained[name].detach().reshape(-1) for name in self._shapes])
         self.activations = check_stacked(self.logits, flat, shape, who)
+        self.dropouts = find_dropouts(self._module, shape)
 
     def _take_faster_forms(self) -> None:
         """Swap layers for faster ones where the network is a plain sequence and still computes the same."""
@@ -76,10 +78,10 @@ class OwnModel(Model):
         return self._elsewhere[device]
 
     @override
-    def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
+    def logits_alone(self, flat: Tensor, images: Tensor, dropped: Tensor | None = None) -> Tensor:
         if self._on_cpu is self._module:  # layouts are its own business
-            return self.logits(flat, images)
-        return super().logits_alone(flat, images)
+            return self.logits(flat, images, dropped)
+        return super().logits_alone(flat, images, dropped)
 
 
 def build_model(name: str, shape: Shape, classes: int) -> Model:

@@ -70,8 +70,8 @@ def check_layers(network: nn.Module, who: str) -> None:
             )
         if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
             raise InputError(
-                f"{who} has the {type(layer).__name__} '{name}', whose draws no seed of a run repeats; leave it out or "
-                "call .eval() on it."
+                f"{who} has the {type(layer).__name__} '{name}', whose draws no seed of a run repeats; take "
+                "fl_core.models.dropout.Dropout in its place, leave it out or call .eval() on it."
             )
     trained = {name: one for name, one in network.named_parameters() if one.requires_grad}
     require(bool(trained), f"{who} has no parameters to train.")

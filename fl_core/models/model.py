@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +17,7 @@ from torch.func import functional_call
 
 from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.streams import stream_seed
+from fl_core.models.dropout import find_dropouts, hooked, scaling, unit_factors
 from fl_core.models.entry import Shape
 from fl_core.models.layers import for_cpu, for_one_client
 
@@ -54,6 +53,7 @@ class Model:
         tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
         size: number of parameters.
         activations: floats a forward pass of one sample produces (for memory estimates).
+        dropouts: the layers that drop units in training, in order.
     """
 
     def __init__(self, name: str, shape: Shape, classes: int, build: Callable[[], nn.Sequential], key: Hashable = None):
@@ -68,6 +68,7 @@ class Model:
         self._alone: nn.Module = for_one_client(for_cpu(network, shape))
         self._lay_out(dict(network.named_parameters()))
         self.activations = _count_activations(network, shape)
+        self.dropouts = find_dropouts(network, shape)
 
     def _lay_out(self, parameters: Mapping[str, Tensor]) -> None:
         """Place the parameters, and the layers that have them, in the flat vector."""
@@ -163,15 +164,26 @@ class Model:
             values[name] = value
         return values
 
-    def logits(self, flat: Tensor, images: Tensor) -> Tensor:
+    def logits(self, flat: Tensor, images: Tensor, dropped: Tensor | None = None) -> Tensor:
         """Compute logits `[batch, classes]` under parameters `[size]`.
 
         Args:
             flat: parameters `[size]`.
             images: floats `[batch, channels, height, width]`.
+            dropped: factors of the units `[batch, units]` from `unit_factors`; None drops none.
         """
-        outputs: Tensor = functional_call(self._network(images.device), self.unflatten(flat), (images,))
+        return self._called(self._network(images.device), self.unflatten(flat), images, dropped)
+
+    def _called(self, network: nn.Module, values: dict[str, Tensor], images: Tensor, dropped: Tensor | None) -> Tensor:
+        """Call a form of the network, with the factors of its units if they are given."""
+        hooks = {} if dropped is None else scaling(self.dropouts, dropped)
+        with hooked(network, hooks):
+            outputs: Tensor = functional_call(network, values, (images,))
         return outputs
+
+    def unit_factors(self, keys: Tensor, number: int) -> Tensor:
+        """Draw the factors of the units that dropout scales `[..., units]`; arguments as of `dropout.unit_factors`."""
+        return unit_factors(self.dropouts, keys, number)
 
     def _network(self, device: torch.device) -> nn.Module:
         """Pick the form of the network that maps over stacked clients on a device."""
@@ -194,7 +206,7 @@ class Model:
             layer.name: lambda _, __, output, name=layer.name: shapes.update({name: output.shape})
             for layer in self.layers
         }
-        with _hooked(self._module, hooks), torch.no_grad():
+        with hooked(self._module, hooks), torch.no_grad():
             self._module(torch.zeros(batch, *self.shape))
         return [shapes[layer.name] for layer in self.layers]
 
@@ -219,21 +231,19 @@ class Model:
             return hook
 
         hooks = {layer.name: tap(layer.name, nudge) for layer, nudge in zip(self.layers, added, strict=True)}
-        with _hooked(network, hooks):
+        with hooked(network, hooks):
             logits: Tensor = functional_call(network, self.unflatten(flat), (images,))
         return logits, [inputs[layer.name] for layer in self.layers]
 
-    def logits_alone(self, flat: Tensor, images: Tensor) -> Tensor:
+    def logits_alone(self, flat: Tensor, images: Tensor, dropped: Tensor | None = None) -> Tensor:
         """Compute `logits` by layers and layouts that are faster on a CPU but cannot be mapped over stacked clients."""
         if images.device.type != "cpu":
-            return self.logits(flat, images)
-        outputs: Tensor
+            return self.logits(flat, images, dropped)
         if self.shape[0] >= 3:
             images = images.contiguous(memory_format=torch.channels_last)
-            outputs = functional_call(self._on_cpu, self.unflatten(flat, channels_last=True), (images,))
-        else:  # with one channel PyTorch cannot tell the layouts apart, and mixes them
-            outputs = functional_call(self._alone, self.unflatten(flat), (images,))
-        return outputs
+            return self._called(self._on_cpu, self.unflatten(flat, channels_last=True), images, dropped)
+        # With one channel PyTorch cannot tell the layouts apart, and mixes them.
+        return self._called(self._alone, self.unflatten(flat), images, dropped)
 
 
 def _is_in(layer: str, name: str) -> bool:
@@ -244,17 +254,6 @@ def _is_in(layer: str, name: str) -> bool:
 def layer_of(parameter: str) -> str:
     """Name the layer of a parameter: the module that has it, or itself where that is the whole network."""
     return parameter.rpartition(".")[0] or parameter
-
-
-@contextmanager
-def _hooked(module: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Attach forward hooks to submodules by name while the context lasts."""
-    handles = [module.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _count_activations(module: nn.Module, shape: Shape) -> int:

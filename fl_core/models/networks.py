@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require
+from fl_core.models.dropout import Dropout
 from fl_core.models.entry import ModelEntry, Shape, model_entry_of
 from fl_core.models.layers import Dense
 
@@ -112,6 +113,26 @@ def _cnn8(shape: Shape, classes: int) -> nn.Sequential:
     return _convolutions(shape, [32, 32, 64, 64, 128, 128], 3, [128], classes, per_stage=2)
 
 
+def _with_dropout(shape: Shape, classes: int, relus: bool) -> nn.Sequential:
+    """Build FedDPA's network for SVHN, or that for FEMNIST, which has a ReLU after the second convolution alone."""
+    channels, height, width = shape
+    side = [(size - 4) // 2 for size in (height, width)]
+    require(min(side) > 0, f"The input of {height}x{width} pixels is too small for this model.")
+    parts: OrderedDict[str, nn.Module] = OrderedDict(conv1=nn.Conv2d(channels, 32, 3))
+    if relus:
+        parts["relu1"] = nn.ReLU()
+    parts.update(conv2=nn.Conv2d(32, 64, 3), pool2=nn.MaxPool2d(2), relu2=nn.ReLU(), dropout1=Dropout(0.25))
+    parts.update(flatten=nn.Flatten(), fc1=Dense(64 * math.prod(side), 128))
+    if relus:
+        parts["fc1_relu"] = nn.ReLU()
+    parts.update(dropout2=Dropout(0.5), fc2=Dense(128, classes))
+    return nn.Sequential(parts)
+
+
+def _feddpa_cifar(shape: Shape, classes: int) -> nn.Sequential:
+    return _convolutions(shape, [16, 32, 32], 3, [512, 128], classes)
+
+
 class _ResidualBlock(nn.Module):
     """Two 3x3 convolutions around which the input is added (He et al. 2016, figure 2), with GroupNorm.
 
@@ -206,6 +227,19 @@ _BUILT_IN: dict[str, ModelEntry] = {
     "cnn3": ModelEntry(_cnn3, "3 convolutions (32, 64, 64), 3 fully connected layers"),
     "lenet": ModelEntry(_lenet, "LeNet-5: convolutions of 6 and 16 channels, then 120, 84 units; from 28x28 pixels"),
     "cnn8": ModelEntry(_cnn8, "6 convolutions in 3 pooled stages (32, 64, 128), 2 fully connected layers"),
+    "feddpa-svhn": ModelEntry(
+        partial(_with_dropout, relus=True),
+        "FedDPA's for SVHN: 2 convolutions (32, 64), dropout, 2 fully connected layers (128); 1.63 M parameters there",
+    ),
+    "feddpa-femnist": ModelEntry(
+        partial(_with_dropout, relus=False),
+        "FedDPA's for FEMNIST: as feddpa-svhn with fewer ReLUs; 1.21 M parameters there",
+    ),
+    "feddpa-cifar10": ModelEntry(
+        _feddpa_cifar,
+        "FedDPA's for CIFAR-10: 3 convolutions (16, 32, 32), 3 fully connected layers (512, 128); 0.34 M parameters "
+        "there",
+    ),
     "resnet20": ModelEntry(
         _resnet20, "ResNet-20 of He et al. for CIFAR (16, 32, 64), with GroupNorm", "it has GroupNorm already"
     ),

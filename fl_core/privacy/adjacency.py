@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fl_core.base.errors import require
+
 
 @dataclass(frozen=True)
 class Adjacency:
@@ -62,3 +64,22 @@ def amplified_rate(sampling: str, sampling_rate: float, placement: str, adjacenc
     """
     secret = sampling == "poisson" and placement != "local" and adjacency != "replace-one"
     return sampling_rate if secret else 1.0
+
+
+def require_adjacency(adjacency: str, sampling: str, sampling_rate: float, placement: str) -> None:
+    """Refuse an adjacency that the sampling or the observer of the uploads excludes.
+
+    Raises:
+        InputError: the sentence names one that would do.
+    """
+    whole = sampling == "fixed" and sampling_rate == 1
+    require(
+        adjacency != "add-remove" or sampling == "poisson" or whole,
+        "adjacency is add-remove, but sampling is fixed, where one client more takes another's place in the "
+        "cohort; take zero-out, or replace-one, which counts that.",
+    )
+    require(
+        adjacency != "add-remove" or placement != "local",
+        "adjacency is add-remove, but placement is local, where the server sees who takes part; take zero-out or "
+        "replace-one.",
+    )

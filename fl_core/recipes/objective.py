@@ -88,6 +88,7 @@ class Objective(Part):
         head_work: length of the head's phase as a multiple of the configured local work.
         clamp_count: M > 0 clamps every coordinate to ±C/√M around the start after each step (FedADDP); -1 takes the
             expected cohort for M; 0 does not clamp.
+        dropout: False to train with all units of a network that has dropout.
     """
 
     kind: ClassVar[str] = "objective"
@@ -103,6 +104,7 @@ class Objective(Part):
     adaptive_sharpness: bool = False
     head_work: float = 1.0
     clamp_count: int = 0
+    dropout: bool = True
 
     def __post_init__(self) -> None:
         require_name("objective.schedule", self.schedule, SCHEDULES)

@@ -25,8 +25,9 @@ other parts. Executors may map a leading client dimension over every entry."""
 
 TEMPERATURE = Bounds(0.01, 1000, "beyond, the softened probabilities are one or all classes alike")
 
-Forward = Callable[[Tensor, Tensor], Tensor]
-"""Logits `[batch, classes]` from model parameters `[size]` and images `[batch, channels, height, width]`."""
+Forward = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Logits `[batch, classes]` from model parameters `[size]`, images `[batch, channels, height, width]`, and the factors
+`[batch, units]` of the units that dropout scales, or None."""
 
 
 class Batch(NamedTuple):

@@ -14,9 +14,11 @@ import torch
 from fl_core.base.bounds import check_numbers
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_list, read_value
+from fl_core.data.augmentation import parse_augmentation
 from fl_core.data.datasets import data_root
+from fl_core.data.normalization import parse_normalization
 from fl_core.data.partition import parse_partition
-from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
+from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency, require_adjacency
 from fl_core.privacy.curves import require_epsilon
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
@@ -67,6 +69,10 @@ class FederationConfig:
     """Passes over its samples a client trains for per round; 0 leaves the length to local_steps."""
     batch_size: int = 16
     """Samples per minibatch."""
+    augmentation: str = ""
+    """Random changes of training images, comma-separated, such as flip,crop(4) (`dpilot list augmentations`)."""
+    normalization: str = "none"
+    """Constants that images are normalised with: none, published (`dpilot list datasets`), or public ones: 0.5/0.5."""
     optimizer: Annotated[str, one_of(CHOICES["optimizer"])] = "sgd"
     """Local optimizer (`dpilot list choices`)."""
     learning_rate: float = 0.4
@@ -141,9 +147,11 @@ class FederationConfig:
         check_parts(self)
         for field, allowed in _NAMES.items():
             require_name(field, getattr(self, field), allowed)
-        parse_partition(self.partition)
-        for field in ("set", "without", "client_epsilon", "telemetry", "data_root"):
+        for field in ("set", "without", "client_epsilon", "telemetry", "data_root", "augmentation", "normalization"):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        parse_partition(self.partition)
+        parse_augmentation(self.augmentation)
+        parse_normalization(self.normalization)
         data_root(self.data_root)
         self.recipe()
 
@@ -231,17 +239,7 @@ class FederationConfig:
 
     def _check_adjacency(self) -> None:
         """Raise `InputError` for an adjacency that the sampling excludes, or noise that cannot be fixed in advance."""
-        whole = self.sampling == "fixed" and self.sampling_rate == 1
-        require(
-            self.adjacency != "add-remove" or self.sampling == "poisson" or whole,
-            "adjacency is add-remove, but sampling is fixed, where one client more takes another's place in the "
-            "cohort; take zero-out, or replace-one, which counts that.",
-        )
-        require(
-            self.adjacency != "add-remove" or self.placement != "local",
-            "adjacency is add-remove, but placement is local, where the server sees who takes part; take zero-out or "
-            "replace-one.",
-        )
+        require_adjacency(self.adjacency, self.sampling, self.sampling_rate, self.placement)
         require(
             self.noise_schedule != "fixed" or self.can_plan_noise,
             "noise_schedule is fixed, but noise is planned only where guarantee is sound, the rounds share the budget "

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from fl_core.data.datasets import Dataset
+from fl_core.data.normalization import Normalization
 from fl_core.run.local_data import ClientTables
-from fl_core.training.executors import Executor, Images
+from fl_core.training.executors import Executor
+from fl_core.training.images import Images
 
 SUBSET_SEED = 0
 EVALUATED = frozenset(
@@ -28,9 +30,20 @@ EVALUATED = frozenset(
 
 
 class Evaluation:
-    """Scores the server's models on the pooled test set, and the clients' models on test samples of theirs."""
+    """Scores the server's models on the pooled test set, and the clients' models on test samples of theirs.
 
-    def __init__(self, executor: Executor, dataset: Dataset, samples: int, mode: str = "holdout"):
+    Attributes:
+        train_images: the training images, of which the clients' hold-outs are some.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        dataset: Dataset,
+        samples: int,
+        mode: str = "holdout",
+        normalization: Normalization | None = None,
+    ):
         """Choose the test images: all, or a fixed random subset of `samples`.
 
         Args:
@@ -38,10 +51,11 @@ class Evaluation:
             dataset: images and labels.
             samples: how many of the pooled test images are used; 0 takes all.
             mode: what clients' models are tested on, one of `fl_core.run.choices.EVALUATIONS`.
+            normalization: constants that images are normalised with.
         """
         self._executor, self._mode, self._classes = executor, mode, dataset.classes
-        self._train = Images(dataset.train_images, dataset.train_labels, dataset.scale)
-        self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale)
+        self.train_images = Images(dataset.train_images, dataset.train_labels, dataset.scale, normalization)
+        self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale, normalization)
         index = torch.arange(len(self._test))
         if 0 < samples < len(index):
             index = torch.randperm(len(index), generator=torch.Generator().manual_seed(SUBSET_SEED))[:samples]
@@ -78,13 +92,13 @@ class Evaluation:
             own = (models.flatten(0, 1), tables.test.flatten(0, 1), tables.test_count.flatten())
             accuracy, loss = self.holdout(*own)
             return accuracy.view(runs, clients), loss.view(runs, clients)
-        hits, losses = self._executor.score(models, tables.test.view(runs, -1), self._train)
+        hits, losses = self._executor.score(models, tables.test.view(runs, -1), self.train_images)
         accuracy, loss = (_counted_mean(one.view(tables.test.shape), tables.test_count) for one in (hits, losses))
         return accuracy, loss
 
     def holdout(self, models: Tensor, index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[rows]` of models `[rows, size]` on the first `counts` samples of each row of `index`."""
-        hits, losses = self._executor.score(models, index, self._train)
+        hits, losses = self._executor.score(models, index, self.train_images)
         return _counted_mean(hits, counts), _counted_mean(losses, counts)
 
     def _pooled(self, models: Tensor, tables: ClientTables, mode: str) -> tuple[Tensor, Tensor]:
@@ -104,7 +118,7 @@ class Evaluation:
 
     def _holds(self, tables: ClientTables) -> Tensor:
         """Which classes each client has training samples of `[runs, clients, classes]` (bool)."""
-        labels = self._train.labels(tables.train)
+        labels = self.train_images.labels(tables.train)
         holds = torch.zeros(*labels.shape[:2], self._classes, dtype=torch.bool, device=labels.device)
         return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool))
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.counters import mixed, stream_words
 from fl_core.base.streams import torch_generator
 from fl_core.data.clients import ClientIndex, minibatch_keys, positions_from_keys
 from fl_core.recipes.objective import Phase
@@ -72,6 +73,30 @@ def draw_batches(
     if (lengths == lengths[0]).all():
         return torch.split(batches, lengths[0].tolist(), dim=2)
     return _split_unequal(batches, lengths)
+
+
+def sample_words(
+    seeds: Sequence[int], stream: str, rounds: NDArray[np.int64], run: Tensor, client: Tensor, batches: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Derive a random word for each sample of each minibatch, per phase `[rows, steps, batch]`.
+
+    A word depends on seed, round, client, phase and place, and so neither on who else takes part nor on the batch that
+    the run is in.
+
+    Args:
+        seeds: of the runs.
+        stream: the stream that the minibatches are drawn from; each has words of its own.
+        rounds: of the runs, `[runs]`.
+        run, client: of the rows.
+        batches: per phase, what the words are for `[..., steps, batch]`.
+    """
+    of_runs = [stream_words(seed, "augmentation", stream, int(done)) for seed, done in zip(seeds, rounds, strict=True)]
+    words = mixed(torch.tensor(of_runs, device=run.device)[run], client)
+    found = []
+    for phase, one in enumerate(batches):
+        places = torch.arange(one.shape[-2] * one.shape[-1], device=run.device).view(one.shape[-2:])
+        found.append(mixed(mixed(words, phase)[:, None, None], places))
+    return tuple(found)
 
 
 def _split_unequal(batches: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, ...]:

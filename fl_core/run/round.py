@@ -27,8 +27,8 @@ from fl_core.run.round_telemetry import RoundTelemetry
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 from fl_core.run.uplink import uplink_bytes
-from fl_core.training.executors import LocalWork
 from fl_core.training.information import client_risk
+from fl_core.training.work import LocalWork
 
 Figures = dict[str, Any]
 """Metrics by name, `[runs]` each."""

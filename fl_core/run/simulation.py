@@ -16,8 +16,10 @@ from torch.func import vmap
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import InputError, require
 from fl_core.base.streams import stream_seed, torch_generator
+from fl_core.data.augmentation import check_augmentation
 from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import DATASETS, load_dataset
+from fl_core.data.datasets import DATASETS, dataset_entry, load_dataset
+from fl_core.data.normalization import find_normalization
 from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
 from fl_core.recipes.objective import Phase
@@ -25,12 +27,13 @@ from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import Evaluation
 from fl_core.run.footprint import require_memory
-from fl_core.run.local_data import ClientTables, draw_batches, phase_steps
+from fl_core.run.local_data import ClientTables, draw_batches, phase_steps, sample_words
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
-from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.executors import Executor
 from fl_core.training.information import fisher_information
 from fl_core.training.memory import keep_freed_memory
+from fl_core.training.work import LocalWork
 
 
 class Simulation:
@@ -65,8 +68,13 @@ class Simulation:
             self._warn_of_clients()
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
-        self.images = Images(self._dataset.train_images, self._dataset.train_labels, self._dataset.scale)
-        self._evaluation = Evaluation(self.executor, self._dataset, config.evaluation_samples, config.evaluation)
+        self._augmentation = check_augmentation(config.augmentation, self._dataset.shape)
+        published, channels = dataset_entry(config.dataset).normalization, self._dataset.shape[0]
+        normalization = find_normalization(config.normalization, config.dataset, published, channels)
+        self._evaluation = Evaluation(
+            self.executor, self._dataset, config.evaluation_samples, config.evaluation, normalization
+        )
+        self.images = self._evaluation.train_images
         self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
         self.releaser = Releaser(config, self.recipe, self.model)
@@ -247,16 +255,22 @@ class Simulation:
         lengths, active = phase_steps(config, phases, tables)
         batches = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size)
         rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
+        own = tuple(of_clients(phase, run, client) for phase in batches)
+        drops = bool(self.model.dropouts) and self.recipe.objective.dropout
+        keys = sample_words(self.seeds, stream, rounds, run, client, own) if self._augmentation or drops else ()
         return LocalWork(
             parameters=vector,
             phases=phases,
-            batches=tuple(of_clients(phase, run, client) for phase in batches),
+            batches=own,
             active=tuple(None if mask is None else of_clients(mask, run, client) for mask in active),
             context=context,
             learning_rate=self._tensor(rates)[run],
             optimizer=config.local_optimizer(),
             rows_vary=config.cohort_varies,
             view=self.recipe.view,
+            keys=keys,
+            augmentation=self._augmentation,
+            drops=drops,
         )
 
     def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ that convolutions of one client like, and wins on larger ones. They agree to flo
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,12 +18,13 @@ from torch.nn import functional
 
 from fl_core.base.errors import require_name
 from fl_core.models.model import Model
-from fl_core.recipes.objective import Phase, Update
-from fl_core.recipes.parameterization import Parameterization
+from fl_core.recipes.objective import Update
 from fl_core.recipes.terms import Context
+from fl_core.training.images import Images
 from fl_core.training.measured import measured
-from fl_core.training.optimizers import Optimizer, PieceOptimizer
+from fl_core.training.optimizers import PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
+from fl_core.training.work import LocalWork, read, take
 
 EXECUTORS = {
     "auto": "times both in the first training and takes the faster one",
@@ -34,64 +35,7 @@ DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
 """Bytes for stacked clients, by type of device."""
 EVALUATION_BATCH = 500
 """Most images of a model that are tested at a time."""
-FLOAT_IMAGES = 32 * 2**20
-"""Bytes up to which an image set is kept as floats, which saves the conversion of every minibatch."""
 _TIMING_REPEATS = 3
-
-
-@dataclass(frozen=True)
-class LocalWork:
-    """Local training of n clients, each row one client of one run.
-
-    Attributes:
-        parameters: vectors that training starts from `[n, size]`, longer than the model where the method adds
-            coordinates.
-        phases: phases of local training, in order.
-        batches: per phase, indices into the training images `[n, steps, batch]`.
-        active: per phase, True while a client still works at a step `[n, steps]`; None where all do.
-        context: tensors of each client `[n, ...]` for its loss.
-        learning_rate: `[n]`.
-        optimizer: settings of the local optimizer.
-        rows_vary: True where n changes from round to round, so that programs are shared between near sizes.
-        view: maps a vector to the model's parameters; None where the vector is them.
-    """
-
-    parameters: Tensor
-    phases: tuple[Phase, ...]
-    batches: tuple[Tensor, ...]
-    active: tuple[Tensor | None, ...]
-    context: dict[str, Tensor]
-    learning_rate: Tensor
-    optimizer: Optimizer
-    rows_vary: bool = False
-    view: Parameterization | None = None
-
-
-class Images:
-    """A labelled image set on its device, uint8 until a minibatch is read; a small set on a CPU is kept as floats."""
-
-    def __init__(self, images: Tensor, labels: Tensor, scale: float):
-        self._shape = images.shape[1:]
-        self._images = images.flatten(1).contiguous()  # whole rows are gathered ten times faster than pixels
-        self._labels, self._scale = labels, scale
-        if images.device.type == "cpu" and 4 * images.numel() <= FLOAT_IMAGES:
-            self._images = self._floats(self._images)
-
-    def _floats(self, images: Tensor) -> Tensor:
-        return images if images.dtype == torch.float32 else images.to(torch.float32).div_(self._scale)
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def labels(self, index: Tensor) -> Tensor:
-        """Gather labels at positions of any shape."""
-        return self._labels[index]
-
-    def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather float images in [0, 1] `[..., channels, height, width]` and labels `[...]` at positions `[...]`."""
-        flat = index.flatten()
-        images = self._floats(self._images.index_select(0, flat))
-        return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)
 
 
 class Executor:
@@ -228,23 +172,9 @@ def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tupl
         rows: Tensor | slice = slice(start, start + size)
         if start + size > count:
             rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
-        results.append(_train_chunk(model, _take(work, rows), images))
+        results.append(_train_chunk(model, take(work, rows), images))
     parameters, losses = zip(*results, strict=True)
     return torch.cat(parameters)[:count], torch.cat(losses)[:count]
-
-
-def _take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
-    """Select the work of some rows."""
-    return LocalWork(
-        parameters=work.parameters[rows],
-        phases=work.phases,
-        batches=tuple(batches[rows] for batches in work.batches),
-        active=tuple(None if active is None else active[rows] for active in work.active),
-        context={name: value[rows] for name, value in work.context.items()},
-        learning_rate=work.learning_rate[rows],
-        optimizer=work.optimizer,
-        view=work.view,
-    )
 
 
 @torch.no_grad()
@@ -253,18 +183,23 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
     parameters = work.parameters.clone()  # updated in place from here on
     rate = work.learning_rate.unsqueeze(-1)
     losses, weights = torch.zeros_like(work.learning_rate), torch.zeros_like(work.learning_rate)
-    for phase, batches, active in zip(work.phases, work.batches, work.active, strict=True):
+    keys_of: tuple[Tensor | None, ...] = work.keys or (None,) * len(work.phases)
+    for phase, batches, active, keys in zip(work.phases, work.batches, work.active, keys_of, strict=True):
         programs: list[Program] = []
         movers: list[PieceOptimizer] = []
         context = {name: value for name, value in work.context.items() if name != "teacher"}
         if "start" in context:  # an earlier phase's change is not this one's
             context["start"] = parameters.clone()
-        taught = _teacher_logits(model, work.context, batches, images)
+        taught = _teacher_logits(model, work, batches, images, keys)
         for step in range(batches.shape[1]):
-            inputs, labels = images.read(batches[:, step])
+            words = None if keys is None else keys[:, step]
+            inputs, labels = read(work, images, batches[:, step], words)
             if taught is not None:
                 context["teacher_logits"] = taught[:, step]
             works = None if active is None else active[:, step]
+            dropping = words if work.drops else None
+            if dropping is not None:
+                context["dropped"] = model.unit_factors(dropping, 0)
             if not programs:  # the shapes are known from the first minibatch on, and stay
                 sample = (parameters, inputs, labels, context)
                 # SGD takes one operation per piece; Adam's ten or so would be repeated for each.
@@ -277,7 +212,9 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
                     PieceOptimizer(work.optimizer, parameters, program.spans, mask)
                     for program, mask in zip(programs, masks, strict=True)
                 ]
-            for program, mover in zip(programs, movers, strict=True):
+            for number, (program, mover) in enumerate(zip(programs, movers, strict=True)):
+                if dropping is not None and number:  # every forward pass drops other units
+                    context["dropped"] = model.unit_factors(dropping, number)
                 gradient, loss = program.run(parameters, inputs, labels, context)
                 mover.apply_(gradient, rate, works)
             if phase.clamped:
@@ -287,17 +224,21 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
     return parameters, losses / weights.clamp_min(1)
 
 
-def _teacher_logits(model: Model, context: Context, batches: Tensor, images: Images) -> Tensor | None:
+def _teacher_logits(
+    model: Model, work: LocalWork, batches: Tensor, images: Images, keys: Tensor | None
+) -> Tensor | None:
     """Compute the teachers' logits on all minibatches of a phase `[n, steps, batch, classes]`; None without a teacher.
 
     A teacher does not change during training, so its logits are taken at once, which costs half of as many steps.
     """
-    if "teacher" not in context:
+    if "teacher" not in work.context:
         return None
-    teacher, pieces = context["teacher"], []
+    teacher, pieces = work.context["teacher"], []
     at_once = max(1, EVALUATION_BATCH // batches.shape[2])
-    for some in batches.split(at_once, dim=1):
-        inputs, _ = images.read(some.flatten(1))
+    for first in range(0, batches.shape[1], at_once):
+        some = batches[:, first : first + at_once]
+        words = None if keys is None else keys[:, first : first + at_once].flatten(1)
+        inputs, _ = read(work, images, some.flatten(1), words)
         if len(teacher) == 1:
             logits = model.logits_alone(teacher[0], inputs[0]).unsqueeze(0)
         else:
@@ -344,16 +285,12 @@ def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -
 def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:
     """Time single steps of `size` stacked rows and return the fastest, after one that traces the program."""
     rows = torch.arange(size, device=work.parameters.device).clamp_max(len(work.parameters) - 1)
-    sample = _take(work, rows)
-    one_step = LocalWork(
-        parameters=sample.parameters,
-        phases=sample.phases,
+    sample = take(work, rows)
+    one_step = replace(
+        sample,
         batches=tuple(batches[:, :1] for batches in sample.batches),
         active=tuple(None for _ in sample.active),
-        context=sample.context,
-        learning_rate=sample.learning_rate,
-        optimizer=sample.optimizer,
-        view=sample.view,
+        keys=tuple(keys[:, :1] for keys in sample.keys),
     )
 
     def once() -> float:

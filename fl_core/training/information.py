@@ -14,7 +14,7 @@ from torch.nn import functional
 from fl_core.models.layers import Dense
 from fl_core.models.model import Model
 from fl_core.recipes.objective import cross_entropy
-from fl_core.training.executors import Images
+from fl_core.training.images import Images
 
 FISHER_BATCH = 64
 """Most samples of a client whose gradients are taken at a time."""

@@ -23,7 +23,7 @@ from fl_core.recipes.catalog import find_method
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import METRICS, RoundPlan
-from fl_core.training.executors import LocalWork
+from fl_core.training.work import LocalWork
 
 METHODS = ("fedavg", "dp-fedavg", "dp-fedavg-fb", "fedper", "local-only", "frozen-extractor")
 RELEASING = METHODS[:4]

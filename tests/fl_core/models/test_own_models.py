@@ -17,9 +17,11 @@ from fl_core.models.build import build_model
 from fl_core.models.entry import Shape
 from fl_core.models.networks import MODELS
 from fl_core.recipes.objective import Phase
-from fl_core.training.executors import Executor, Images, LocalWork
+from fl_core.training.executors import Executor
+from fl_core.training.images import Images
 from fl_core.training.information import fisher_information
 from fl_core.training.optimizers import Optimizer
+from fl_core.training.work import LocalWork
 from tests.markdown import restored_catalogues
 
 SHAPE, CLASSES = (1, 6, 6), 4

@@ -21,7 +21,7 @@ from fl_core.base.streams import numpy_generator
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.release import Cohorts, Draw, Releaser, RoundRelease
-from fl_core.training.executors import LocalWork
+from fl_core.training.work import LocalWork
 from tests.fl_core.plain import config, plan
 
 torch.set_num_threads(1)

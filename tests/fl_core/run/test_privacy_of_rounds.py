@@ -331,7 +331,7 @@ def test_a_refused_round_touches_nothing(method, sampling_rate, monkeypatch):
     federation.run_round(plan(shares=np.array([1.0])))
     stub = StubTraining(federation, change=1.0)
     reads = []
-    monkeypatch.setattr("fl_core.training.executors.Images.read", lambda *_: reads.append(1))
+    monkeypatch.setattr("fl_core.training.images.Images.read", lambda *_: reads.append(1))
     before = snapshot(federation)
     for shares in (np.array([1.0]), np.array([1e-3]), None):
         report = federation.run_round(plan(shares=shares))

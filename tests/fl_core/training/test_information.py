@@ -11,7 +11,7 @@ from fl_core.base.errors import InputError
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
 from fl_core.run.federation import Federation
-from fl_core.training.executors import Images
+from fl_core.training.images import Images
 from fl_core.training.information import FISHER_BATCH, first_order_risk, fisher_information, jacobian_risk
 from tests.fl_core.plain import config, plan
 
