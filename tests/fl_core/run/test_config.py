@@ -104,7 +104,7 @@ NAMED = (
     "guarantee",
     "evaluation",
 )
-FREE = ("data_root", "set", "without", "client_epsilon", "telemetry")
+FREE = ("augmentation", "normalization", "data_root", "set", "without", "client_epsilon", "telemetry")
 
 
 @pytest.mark.parametrize("field", NAMED)

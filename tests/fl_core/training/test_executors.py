@@ -9,7 +9,7 @@ from fl_core.recipes.objective import Phase, Update
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
-from fl_core.training import executors, programs
+from fl_core.training import programs
 from fl_core.training.executors import Executor, chunk_size
 from fl_core.training.images import Images
 from fl_core.training.optimizers import Optimizer
@@ -157,7 +157,7 @@ def test_images_kept_as_floats_read_as_those_converted_later(monkeypatch):
     pixels, labels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8), torch.arange(4)
     index = torch.tensor([[3, 0], [1, 1]])
     early = Images(pixels, labels, 255).read(index)
-    monkeypatch.setattr(executors, "FLOAT_IMAGES", 0)
+    monkeypatch.setattr("fl_core.training.images.FLOAT_IMAGES", 0)
     late = Images(pixels, labels, 255).read(index)
     assert torch.equal(early[0], late[0])
     assert torch.equal(early[0], pixels[index].float() / 255)
