@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -62,14 +63,15 @@ class ExportCommand:
         known = {folder: kind for folder in self.folders if (kind := kind_of(folder))}
         left_out = [folder for folder in self.folders if folder not in known]
         require(bool(known), "None of these folders holds the rounds of a run or a comparison.")
+        labels = _labels(known)
         rows: list[Mapping[str, Any]] = []
         written: list[Path] = []
         for folder, kind in known.items():
             comparison = Comparison.read(folder / COMPARISON) if kind == "comparison" else None
             rounds = run_rounds(folder) if comparison is None else comparison_rounds(comparison)
-            rows.extend({"folder": folder.name, **row} for row in rounds)
+            rows.extend({"folder": labels[folder], **row} for row in rounds)
             pages = _run_pages(folder, bool(self.figures)) if comparison is None else _comparison_pages(comparison)
-            written.extend(self._illustrate(self.to / folder.name, *pages))
+            written.extend(self._illustrate(self.to / labels[folder], *pages))
         written.insert(0, self._write_rounds(rows))
         print(f"{len(rows):,} rounds of {len(known)} folders: {written[0]}")
         if len(written) > 1:
@@ -105,6 +107,23 @@ class ExportCommand:
             path = target / "tables.tex"
             write_text(path, "\n\n".join(table.latex() for table in tables) + "\n")
             yield path
+
+
+def _labels(folders: Iterable[Path]) -> dict[Path, str]:
+    """Name each folder as none before it; those of one name are numbered from the second on.
+
+    Raises:
+        InputError: a folder is given twice.
+    """
+    labels: dict[Path, str] = {}
+    places: set[Path] = set()
+    for folder in folders:
+        place = folder.resolve()
+        require(place not in places, f"'{folder}' is named twice.")
+        places.add(place)
+        names = itertools.chain([place.name], (f"{place.name}-{number}" for number in itertools.count(2)))
+        labels[folder] = next(name for name in names if name not in labels.values())
+    return labels
 
 
 def _run_pages(folder: Path, drawn: bool) -> tuple[Drawings, list[Table]]:

@@ -187,7 +187,7 @@ class Ledger:
             f"share is {share}, but this ledger's noise was fixed in advance: {self.uniform_noise_multiplier:.6g}.",
         )
         if self.remaining_share < NOTHING:
-            raise BudgetExhausted(f"Nothing is left of the privacy budget epsilon {self.epsilon:g}.")
+            raise BudgetExhausted(f"Nothing is left of the privacy budget {self._budget_text()}.")
         return self._noise_multiplier(float(share) * self._remaining())
 
     def can_afford(self, releases: Sequence[Release]) -> bool:
@@ -217,8 +217,8 @@ class Ledger:
         cost = self._cost(joint)
         if not self._fits(cost):
             raise BudgetExhausted(
-                f"Round {round_index} needs {cost / self._filter.budget:.3%} of the privacy budget epsilon "
-                f"{self.epsilon:g} at delta {self.delta:g}, but only {self.remaining_share:.3%} is left."
+                f"Round {round_index} needs {cost / self._filter.budget:.3%} of the privacy budget "
+                f"{self._budget_text()}, but only {self.remaining_share:.3%} is left."
             )
         charge = Charge(round_index, tuple(releases), joint, self.sampling_rate)
         self._charges.append(charge)
@@ -381,6 +381,14 @@ class Ledger:
                 f"noise_multiplier is {joint:.9g}, but this ledger's noise was fixed in advance: {planned:.9g}.",
             )
         return self._filter.cost(joint / self.sensitivity)
+
+    def _budget_text(self) -> str:
+        """Write the budget with what its ε rests on, for messages."""
+        kind = "a claim as published, which certifies nothing, " if self.claim else ""
+        return (
+            f"epsilon {self.epsilon:g} at delta {self.delta:g} ({kind}unit one client, {self.adjacency}, counted by "
+            f"{self.accountant})"
+        )
 
     def _fits(self, cost: float) -> bool:
         """Return True if this cost is left, and, if noise was fixed in advance, a round as well."""

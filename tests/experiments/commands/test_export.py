@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import pytest
 
 from experiments.cli import main
 from experiments.records.comparison import Comparison
+from experiments.records.folder import csv_lines
+from experiments.reports.comparison_csv import csv_text
 from experiments.reports.tables import Table, latex_text
 
 SMALL = ["--clients", "10", "--rounds", "3", "--local-steps", "2", "--executor", "vectorized"]
@@ -89,6 +92,48 @@ def test_the_tables_of_a_report_are_latex(runs):
         page = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + text + r"\end{document}"
         Path("page.tex").write_text(page)
         subprocess.run([compiler, "-interaction=batchmode", "-halt-on-error", "page.tex"], check=True)
+
+
+def test_folders_of_one_name_are_told_apart_and_none_is_named_twice(runs, capsys):
+    one = only(runs, "__7__")
+    for place in ("here", "there"):
+        shutil.copytree(one, Path(place) / one.name)
+    shutil.copytree(one, f"{one.name}-2")
+    folders = [f"here/{one.name}", f"there/{one.name}", f"{one.name}-2"]
+    assert main(["export", *folders, "--figures", "svg"]) == 0
+    table = pd.read_csv("export/rounds.csv")
+    names = [one.name, f"{one.name}-2", f"{one.name}-2-2"]
+    assert table.folder.unique().tolist() == names
+    assert all((Path("export") / name / "ledger.svg").is_file() for name in names)
+    capsys.readouterr()
+    assert main(["export", folders[0], f"./here/../{folders[0]}"]) == 2
+    assert "is named twice" in capsys.readouterr().err
+
+
+FORMULAS = ("=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", '=HYPERLINK("x")')
+
+
+def cells_of(text):
+    return [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_what_a_spreadsheet_would_run_is_text_and_numbers_stay_numbers(text):
+    rows = [{"name": text, "value": -1.5, "text": "-1e-3"}]
+    assert cells_of(csv_lines(rows)) == ["name", "value", "text", f"'{text}", "-1.5", "-1e-3"]
+
+
+def test_no_csv_of_a_comparison_holds_a_formula(runs):
+    copied = Path(shutil.copytree(only(runs, "compare"), "copy"))
+    content = json.loads((copied / "comparison.json").read_text())
+    content["controllers"][0] |= {"name": FORMULAS[1], "label": FORMULAS[1]}
+    (copied / "comparison.json").write_text(json.dumps(content))
+    assert main(["export", "copy", "--figures"]) == 0
+    for text in (Path("export/rounds.csv").read_text(), csv_text(Comparison.read(copied / "comparison.json"))):
+        cells = cells_of(text)
+        assert f"'{FORMULAS[1]}" in cells
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+        assert all(float(cell) < 0 for cell in cells if cell.startswith("-"))
 
 
 def test_letters_that_are_commands_of_latex_are_escaped():

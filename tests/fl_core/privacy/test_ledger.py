@@ -251,7 +251,9 @@ def test_refusal_is_one_sentence_and_changes_nothing() -> None:
     ledger.charge(0, update(5.0))
     before = ledger.state_dict()
     assert not ledger.can_afford(update(0.5))
-    with pytest.raises(BudgetExhausted, match=r"Round 1 needs .* of the privacy budget epsilon 4") as caught:
+    with pytest.raises(
+        BudgetExhausted, match=r"Round 1 needs .* of the privacy budget epsilon 4 at delta .*one client"
+    ) as caught:
         ledger.charge(1, update(0.5))
     assert str(caught.value).count(". ") == 0
     assert ledger.state_dict() == before
