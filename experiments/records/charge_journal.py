@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require
-from fl_core.base.files import spelled_out
+from fl_core.base.files import json_number, spelled_out
 from fl_core.base.sealed import dpilot_version, first_difference
 from fl_core.privacy.ledger import Charge
 from fl_core.run.charging import Books
@@ -163,7 +164,20 @@ def read_journal(path: Path) -> Journal:
     found = head.pop("format", None)
     require(found == FORMAT, f"The file '{path}' has format {found}, but this version of dpilot reads {FORMAT}.")
     head.pop("dpilot", None)
+    for number, one in enumerate(rest, start=2):
+        require(_are_charges(one.get("charges")), f"The file '{path}' holds no charges of a round in line {number}.")
     return Journal(head, [one["charges"] for one in rest], seal, size)
+
+
+def _are_charges(found: Any) -> bool:
+    """Return True for a round's charges by book, each `[round, [[name, σ, class], ...]]`."""
+    return isinstance(found, dict) and all(
+        isinstance(row, list)
+        and len(row) == 2
+        and isinstance(row[1], list)
+        and all(isinstance(one, list) and len(one) == 3 and is_number(json_number(one[1])) for one in row[1])
+        for row in found.values()
+    )
 
 
 def require_same_run(path: Path, run: Mapping[str, Any], here: Mapping[str, Any], what: str) -> None:

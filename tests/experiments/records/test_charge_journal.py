@@ -18,6 +18,7 @@ from experiments.records.ledger_file import journal_head, read_record, record_of
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
 from fl_core.run.round import Round
+from tests.fuzz import survivors
 
 SIZE: dict[str, Any] = {"clients": 8, "rounds": 5, "local_steps": 1, "executor": "vectorized"}
 OWN_BUDGETS = {"set": "mechanism.client_budget=own", "client_epsilon": "2,7.5", "epsilon": 7.5}
@@ -196,3 +197,29 @@ def test_the_first_line_says_whose_charges_follow(tmp_path: Path) -> None:
     assert head["facts"]["seed"] == 3
     assert head["budgets"]["ledger"]["epsilon"] == 7.5
     assert [head["budgets"][f"client budget {place}"]["epsilon"] for place in range(2)] == [2.0, 7.5]
+
+
+@pytest.mark.parametrize("edits", [100, pytest.param(500, marks=pytest.mark.long)])
+def test_a_journal_that_a_stranger_has_edited_and_sealed_is_refused_or_can_be_read(edits: int, tmp_path: Path) -> None:
+    core = core_of()
+    journalled(core, tmp_path)
+    step(core, 3)
+    path, edited = tmp_path / FILE, tmp_path / "edited.json"
+    edited.write_text(json.dumps({"lines": [json.loads(line) for line in path.read_text().splitlines()]}))
+
+    def use() -> None:
+        lines, seal = json.loads(edited.read_text()).get("lines"), ""
+        texts = []
+        for line in lines if isinstance(lines, list) else []:
+            if isinstance(line, dict):
+                content = {name: value for name, value in line.items() if name != "sha256"}
+                seal = charge_journal._seal_of(seal, content)
+                line = {**content, "sha256": seal}
+            texts.append(json.dumps(line) + "\n")
+        path.write_text("".join(texts))
+        read_record(tmp_path)
+
+    refused, used, faults = survivors(edited, use, edits, 5, lambda record: record)
+    assert not faults, "\n".join(faults)
+    assert refused > edits / 4
+    assert used > 0
