@@ -54,14 +54,17 @@ def parse_normalization(text: str) -> Normalization | str:
     parts = text.split("/")
     require(
         len(parts) == 2,
-        f"normalization is '{text}', but it must be {NONE}, {PUBLISHED}, or public constants like 0.5/0.5 (mean/std).",
+        f"input_normalization is '{text}', but it must be {NONE}, {PUBLISHED}, or public constants like 0.5/0.5 (mean/std).",
     )
     numbers = []
     for part, name, allowed in zip(parts, ("mean", "std"), (_MEAN, _STD), strict=True):
-        values = [read_value(f"The {name} of normalization", one, float) for one in read_list("normalization", part)]
-        require(bool(values), f"normalization is '{text}', which has no {name}; write constants like 0.5/0.5.")
+        values = [
+            read_value(f"The {name} of input_normalization", one, float)
+            for one in read_list("input_normalization", part)
+        ]
+        require(bool(values), f"input_normalization is '{text}', which has no {name}; write constants like 0.5/0.5.")
         for value in values:
-            allowed.check(f"The {name} of normalization", value)
+            allowed.check(f"The {name} of input_normalization", value)
         numbers.append(tuple(values))
     return Normalization(numbers[0], numbers[1], "as given")
 
@@ -84,7 +87,7 @@ def find_normalization(text: str, dataset: str, published: Normalization | None,
     if found == PUBLISHED:
         require(
             published is not None,
-            f"normalization is '{text}', but dataset '{dataset}' has no published constants; take none, or state "
+            f"input_normalization is '{text}', but dataset '{dataset}' has no published constants; take none, or state "
             "public ones like 0.5/0.5.",
         )
         assert published is not None
@@ -93,7 +96,7 @@ def find_normalization(text: str, dataset: str, published: Normalization | None,
     fits = all(len(values) in (1, channels) for values in (found.mean, found.std))
     require(
         fits,
-        f"normalization is '{text}', but the images of dataset '{dataset}' have {channels} channel(s); state one "
+        f"input_normalization is '{text}', but the images of dataset '{dataset}' have {channels} channel(s); state one "
         "constant for all channels, or one for each.",
     )
     return found

@@ -28,6 +28,7 @@ PARTITIONS: Mapping[str, str] = MappingProxyType(
         "classes": "classes(k): each client holds k classes; a class is shared evenly by those who hold it",
         "label_skew": "label_skew(f): as classes(k), with k the fraction f of all classes (at least 1)",
         "natural": "natural: each client is a writer of the dataset, drawn at random",
+        "largest": "largest: the writers with the most samples, a choice that epsilon does not cover",
     }
 )
 """Kind -> one line for help texts."""
@@ -42,7 +43,7 @@ _PARAMETERS = {
 
 
 def parse_partition(spec: str) -> tuple[str, float | None]:
-    """Split a partition's name into its kind and parameter; that of `iid` and `natural` is None.
+    """Split a partition's name into its kind and parameter; that of `iid`, `natural` and `largest` is None.
 
     Raises:
         InputError: the kind is unknown, or its parameter is missing, superfluous or out of range.
@@ -67,7 +68,7 @@ def concentration(spec: str, classes: int) -> float:
     counts as 0.
     """
     kind, parameter = parse_partition(spec)
-    if kind in ("iid", "natural") or parameter is None:
+    if kind in ("iid", "natural", "largest") or parameter is None:
         return 0.0
     if kind == "dirichlet":
         return 1 / (classes * parameter + 1)
@@ -97,7 +98,7 @@ def partition(
         clients: number of clients, at least 1.
         spec: a name as `parse_partition` reads it.
         seed: the run's seed; the draws come from its stream `partition`.
-        groups: integer [n], the natural client of each sample; needed by `natural` only.
+        groups: integer [n], the natural client of each sample; needed by `natural` and `largest` only.
 
     Returns:
         For each client the sorted indices of its samples, at least `MINIMUM_SAMPLES`; no sample has two owners.
@@ -123,8 +124,8 @@ def partition(
         parts = _dirichlet(labels, clients, parameter, rng)
     elif kind == "shards":
         parts = _shards(labels, clients, int(parameter), rng)
-    elif kind == "natural":
-        parts = _natural(labels, clients, groups, rng)
+    elif kind in ("natural", "largest"):
+        parts = _natural(labels, clients, groups, rng if kind == "natural" else None)
     else:
         parts = _classes(labels, clients, _classes_each(labels, kind, parameter, spec), spec, rng)
     return [np.sort(part).astype(np.int64) for part in parts]
@@ -234,10 +235,13 @@ def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.G
     return table
 
 
-def _natural(labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: np.random.Generator) -> list[IndexArray]:
-    """Give each client the samples of one writer, drawn among those with enough of them."""
+def _natural(
+    labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: np.random.Generator | None
+) -> list[IndexArray]:
+    """Give each client the samples of one writer, drawn among those with enough of them; without `rng` the largest."""
     if groups is None:
-        raise InputError("partition is 'natural', but this dataset does not say who wrote which sample.")
+        kind = "largest" if rng is None else "natural"
+        raise InputError(f"partition is '{kind}', but this dataset does not say who wrote which sample.")
     groups = np.asarray(groups)
     require(
         groups.shape == labels.shape, f"groups has shape {groups.shape}, but it must be that of labels, {labels.shape}."
@@ -249,4 +253,6 @@ def _natural(labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: n
         f"clients is {clients}, but only {len(able)} writers have the {MINIMUM_SAMPLES} samples that a client needs.",
     )
     samples = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
+    if rng is None:  # of writers with equally many samples, those with the lower numbers
+        return [samples[writer] for writer in np.argsort(-sizes, kind="stable")[:clients]]
     return [samples[writer] for writer in rng.choice(able, clients, replace=False)]

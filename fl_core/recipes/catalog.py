@@ -70,6 +70,17 @@ _BUILT_IN: dict[str, Recipe] = {
             claims=(PER_RECORD,),
         ),
         Recipe(
+            name="feddpa-program",
+            summary="feddpa as its authors' program has it: two passes, terms over all coordinates, weights by data",
+            source="FedDPA, github.com/xiyuanyang45/DynamicPFL",
+            personalization=FisherMask(threshold=0.4, update_from="received"),
+            objective=Objective(
+                "personal-pass-then-shared", (PersonalConstraint(0.1, "all"), SharedConstraint(0.05, "all"))
+            ),
+            published=("mechanism.upload_noise=true", "aggregation.weights=data", _PARTICIPANTS),
+            claims=(PER_RECORD,),
+        ),
+        Recipe(
             name="adp-pfl",
             summary="Fisher sparsification, a growing round budget, and less of it for clients at risk",
             source="ADP-PFL",

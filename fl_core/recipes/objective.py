@@ -74,7 +74,10 @@ SCHEDULES = {
     "head-only": "the head, on a frozen body",
     "head-then-body": "the head on a frozen body, then the body under a frozen head",
     "personal-then-shared": "per minibatch a step on the personal coordinates, then one on the shared ones",
+    "personal-pass-then-shared": "all local work on the personal coordinates, then as much on the shared ones",
 }
+APART = ("personal-then-shared", "personal-pass-then-shared")
+"""Those that need personal coordinates."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +123,17 @@ class Objective(Part):
             return (head,)
         if self.schedule == "head-then-body":
             return (head, Phase((Update(self.terms, "body", **sam),), clamped=clamped))
-        if self.schedule == "personal-then-shared":
+        if self.schedule in APART:
             shared = tuple(term for term in self.terms if not isinstance(term, PersonalConstraint))
             personal = tuple(term for term in self.terms if not isinstance(term, SharedConstraint))
             updates = (Update(personal, only="personal", **sam), Update(shared, only="shared", **sam))
-            return (Phase(updates, clamped=clamped),)
+            if self.schedule == "personal-then-shared":
+                return (Phase(updates, clamped=clamped),)
+            return tuple(Phase((one,), clamped=clamped) for one in updates)
         return (Phase((Update(self.terms, **sam),), clamped=clamped),)
 
     @property
     def needs(self) -> set[str]:
         """Names of the context's entries that the losses read, beside `start`."""
-        names = {name for term in self.terms for name in term.needs}
-        return names | ({"personal"} if self.schedule == "personal-then-shared" else set())
+        names = {name for term in self.terms for name in term.reads}
+        return names | ({"personal"} if self.schedule in APART else set())

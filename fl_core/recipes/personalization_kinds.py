@@ -117,6 +117,8 @@ class FisherMask(Personalization):
     Attributes:
         threshold: τ in [0, 1]; coordinates at or above it are personal.
         samples: number of a client's samples that the information is measured on, at most; 0 takes all.
+        update_from: `start`, for an update since the start of training, or `received`, since the received model
+            (FedDPA's program), which then holds all that the personal coordinates differ by.
     """
 
     kind: ClassVar[str] = "fisher-mask"
@@ -125,9 +127,11 @@ class FisherMask(Personalization):
     tests: str = "trained"
     threshold: float = 0.1
     samples: int = 0
+    update_from: str = "start"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_name("personalization.update_from", self.update_from, ("start", "received"))
         require(self.tests == "trained", "personalization.tests must be 'trained' where a client keeps its own model.")
 
     @property
@@ -147,7 +151,7 @@ class FisherMask(Personalization):
         information = normalise_per_tensor(view.fisher(own, self.samples), view.model.tensors)
         personal = (information >= view.knobs["personal_threshold"].unsqueeze(-1)).to(own.dtype)
         vector = torch.where(personal > 0, own, view.server)
-        return Start(vector, vector, {"personal": personal})
+        return Start(vector, vector if self.update_from == "start" else view.server, {"personal": personal})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fl_core.models.model import Model
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
-from fl_core.recipes.objective import SCHEDULES, Objective
+from fl_core.recipes.objective import APART, SCHEDULES, Objective
 from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.parts import KnobRange, Part
 from fl_core.recipes.personalization import Personalization
@@ -203,9 +203,9 @@ class Recipe:
                     f"'{self.personalization.kind}' has none.",
                 )
         require(
-            self.objective.schedule != "personal-then-shared" or "personal" in provided,
-            f"objective.schedule is 'personal-then-shared', but personalization '{self.personalization.kind}' has no "
-            "personal coordinates.",
+            self.objective.schedule not in APART or "personal" in provided,
+            f"objective.schedule is '{self.objective.schedule}', but personalization '{self.personalization.kind}' has "
+            "no personal coordinates.",
         )
         require(
             self.exchanges or self.sparsification.kind == "none",
@@ -256,7 +256,7 @@ def _remove(recipe: Recipe, component: str, asked: str) -> Recipe:
         lost = recipe.personalization.provides  # and with it the terms that need it, but for one that does without
         terms = tuple(one for one in terms if one.kind == "shared-constraint" or not lost.intersection(one.needs))
         own = recipe.objective.schedule
-        schedule = "joint" if own == "personal-then-shared" else own
+        schedule = "joint" if own in APART else own
         objective = replace(recipe.objective, terms=terms, schedule=schedule)
         return replace(recipe, personalization=neutral, objective=objective)
     if component in ("sparsification", recipe.sparsification.kind) and recipe.sparsification != Sparsification():
@@ -292,7 +292,7 @@ def _edit_one(recipe: Recipe, key: str, value: str) -> Recipe:
     if key in _SWAPS:
         require_name(key, value, _SWAPS[key])
         changed: dict[str, Any] = {key: _SWAPS[key][value]}
-        if changed[key] == Personalization() and recipe.objective.schedule == "personal-then-shared":
+        if changed[key] == Personalization() and recipe.objective.schedule in APART:
             recipe = without(recipe, [key])  # the schedule goes with the personal coordinates
         return replace(recipe, **changed)
     if key == "objective":

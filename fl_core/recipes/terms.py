@@ -39,6 +39,7 @@ class Batch(NamedTuple):
         parameters: the present vector `[size]` (longer where the method adds coordinates).
         support: 1 on the coordinates in use `[size]`, or None where all are.
         context: the client's tensors; with a `teacher` in it, also its `teacher_logits` `[batch, classes]`.
+        tensors: stretches of the network's parameter tensors.
     """
 
     labels: Tensor
@@ -46,6 +47,7 @@ class Batch(NamedTuple):
     parameters: Tensor
     support: Tensor | None
     context: Context
+    tensors: tuple[slice, ...] = ()
 
 
 def safe_norm(vector: Tensor) -> Tensor:
@@ -71,6 +73,11 @@ class Term(ABC):
 
     def __post_init__(self) -> None:
         check_numbers(self, self.bounds, f"{self.kind}.")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the context's entries that it reads with its settings."""
+        return self.needs
 
     @abstractmethod
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
@@ -107,8 +114,39 @@ class BoundedNorm(Term):
         return loss + self.weight / 2 * excess.clamp_min(0)
 
 
+OVER = {
+    "own": "the coordinates that the step moves, from where they started",
+    "all": "all coordinates, from the received model, the norms of the tensors added up (FedDPA's program)",
+}
+
+
 @dataclass(frozen=True)
-class PersonalConstraint(Term):
+class Constraint(Term):
+    """A term of the length of the local change.
+
+    Attributes:
+        over: one of `OVER`, the change that is measured.
+    """
+
+    over: str = "own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_name(f"{self.kind}.over", self.over, OVER)
+
+    @property
+    @override
+    def reads(self) -> tuple[str, ...]:
+        return (*self.needs, "anchor") if self.over == "all" else self.needs
+
+    def _from_received(self, batch: Batch) -> Tensor:
+        """Add up the norms of the tensors' changes since the received model."""
+        change = batch.parameters - batch.context["anchor"]
+        return torch.stack([safe_norm(change[..., one]) for one in batch.tensors]).sum(0)
+
+
+@dataclass(frozen=True)
+class PersonalConstraint(Constraint):
     """weight/2·‖u − u^t‖₂ over the personal coordinates u (FedDPA eq. 9, FedGLP-ADP eq. 9; λ1)."""
 
     kind: ClassVar[str] = "personal-constraint"
@@ -118,12 +156,14 @@ class PersonalConstraint(Term):
 
     @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
+        if self.over == "all":
+            return loss + self.weight / 2 * self._from_received(batch)
         change = (batch.parameters - batch.context["start"]) * batch.context["personal"]
         return loss + self.weight / 2 * safe_norm(change)
 
 
 @dataclass(frozen=True)
-class SharedConstraint(Term):
+class SharedConstraint(Constraint):
     """weight/2·|‖v − v^t‖₂ − C| over the shared coordinates v (FedDPA eq. 11, FedGLP-ADP eq. 10; λ2)."""
 
     kind: ClassVar[str] = "shared-constraint"
@@ -133,6 +173,8 @@ class SharedConstraint(Term):
 
     @override
     def __call__(self, loss: Tensor, batch: Batch) -> Tensor:
+        if self.over == "all":
+            return loss + self.weight / 2 * (self._from_received(batch) - batch.context["clip_norm"]).abs()
         change = batch.parameters - batch.context["start"]
         if "personal" in batch.context:  # else all coordinates are shared, as in the ablation without personalization
             change = change * (1 - batch.context["personal"])

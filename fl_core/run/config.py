@@ -71,7 +71,7 @@ class FederationConfig:
     """Samples per minibatch."""
     augmentation: str = ""
     """Random changes of training images, comma-separated, such as flip,crop(4) (`dpilot list augmentations`)."""
-    normalization: str = "none"
+    input_normalization: str = "none"
     """Constants that images are normalised with: none, published (`dpilot list datasets`), or public ones: 0.5/0.5."""
     optimizer: Annotated[str, one_of(CHOICES["optimizer"])] = "sgd"
     """Local optimizer (`dpilot list choices`)."""
@@ -147,11 +147,19 @@ class FederationConfig:
         check_parts(self)
         for field, allowed in _NAMES.items():
             require_name(field, getattr(self, field), allowed)
-        for field in ("set", "without", "client_epsilon", "telemetry", "data_root", "augmentation", "normalization"):
+        for field in (
+            "set",
+            "without",
+            "client_epsilon",
+            "telemetry",
+            "data_root",
+            "augmentation",
+            "input_normalization",
+        ):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
         parse_partition(self.partition)
         parse_augmentation(self.augmentation)
-        parse_normalization(self.normalization)
+        parse_normalization(self.input_normalization)
         data_root(self.data_root)
         self.recipe()
 

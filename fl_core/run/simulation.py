@@ -70,7 +70,7 @@ class Simulation:
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self._augmentation = check_augmentation(config.augmentation, self._dataset.shape)
         published, channels = dataset_entry(config.dataset).normalization, self._dataset.shape[0]
-        normalization = find_normalization(config.normalization, config.dataset, published, channels)
+        normalization = find_normalization(config.input_normalization, config.dataset, published, channels)
         self._evaluation = Evaluation(
             self.executor, self._dataset, config.evaluation_samples, config.evaluation, normalization
         )
@@ -99,7 +99,7 @@ class Simulation:
 
     def _warn_of_clients(self) -> None:
         """Warn of a user's natural clients that the partition leaves aside."""
-        if self.config.partition != "natural":
+        if self.config.partition not in ("natural", "largest"):
             warnings.warn(
                 f"dataset '{self.config.dataset}' says whose each sample is, but partition '{self.config.partition}' "
                 "deals them out anew; natural makes everybody a client.",

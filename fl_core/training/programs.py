@@ -134,7 +134,7 @@ def _loss(model: Model, view: Parameterization | None, update: Update, forward: 
     def loss(vector: Tensor, images: Tensor, labels: Tensor, context: Context) -> Tensor:
         parameters, support = (vector, None) if view is None else view(model, vector, context)
         logits = forward(parameters, images, context.get("dropped"))
-        return update.loss(Batch(labels, logits, vector, support, context))
+        return update.loss(Batch(labels, logits, vector, support, context, tuple(one.slice for one in model.tensors)))
 
     return loss
 

@@ -28,7 +28,7 @@ OTHERS: dict[str, Any] = {
     "client_epsilon": "2,7.5", "telemetry_share": 0.1, "telemetry": "accuracy", "bit_noise": 100.0,
     "evaluation": "whole", "evaluation_samples": 10, "executor": "sequential", "memory_limit_mib": 9,
     "device": "cpu", "data_root": "elsewhere", "adjacency": "zero-out", "noise_schedule": "adaptive", "noise": "secret",
-    "noise_multiplier": 2.0, "augmentation": "flip", "normalization": "0.5/0.5",
+    "noise_multiplier": 2.0, "augmentation": "flip", "input_normalization": "0.5/0.5",
 }  # fmt: skip
 """Another value of every field."""
 

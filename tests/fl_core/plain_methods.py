@@ -315,6 +315,45 @@ class FisherPersonal(PlainMethod):
         return self.own[client]
 
 
+class FedDPAProgram(FisherPersonal):
+    """The authors' program: a pass on the personal coordinates, one on the shared, both tied to the server's model."""
+
+    personal_weight, shared_weight = 0.1, 0.05
+
+    def apart(self, at: Tensor) -> Tensor:
+        """Norms of the tensors' differences from the received model, added up."""
+        return sum((length((at - self.server)[piece]) for piece in TENSORS), start=torch.zeros((), dtype=at.dtype))
+
+    def client(self, client: int) -> Tensor:
+        """The update is the difference from the received model."""
+        personal = self.personal(client)
+        vector = torch.where(personal > 0, self.own[client], self.server)
+        first, second = self.batches(client, "minibatch", 1, 1)
+
+        def personal_loss(at: Tensor, rows: Tensor) -> Tensor:
+            return self.cross_entropy(at, rows) + self.personal_weight / 2 * self.apart(at)
+
+        def shared_loss(at: Tensor, rows: Tensor) -> Tensor:
+            return self.cross_entropy(at, rows) + self.shared_weight / 2 * (self.apart(at) - self.clip).abs()
+
+        vector = self.descend(vector, first, personal_loss, personal)
+        vector = self.descend(vector, second, shared_loss, 1 - personal)
+        self.own[client] = vector.clone()
+        return vector - self.server
+
+    def release(self, updates: dict[int, Tensor]) -> Tensor:
+        """As published every client noises its update by its share, and counts by its samples."""
+        if not self.published:
+            return super().release(updates)
+        total, noise = torch.zeros(SIZE, dtype=torch.float64), self.normals(len(updates), SIZE)
+        std = self.clip * self.sigma / math.sqrt(self.m)
+        sizes = {client: len(self.samples(client)) for client in updates}
+        for place, client in enumerate(updates):
+            noised = self.clipped(updates[client], self.clip) + std * noise[place]
+            total += sizes[client] / sum(sizes.values()) * noised
+        return total
+
+
 class FedADDP(FisherPersonal):
     """FedDPA's masks without its terms; each coordinate stays within C/√M of its start, M the cohort."""
 
@@ -678,6 +717,7 @@ class AdpPfl(PlainMethod):
 PLAIN_METHODS: dict[str, type[PlainMethod]] = {
     "dp-pfeddsu": PFedDSU,
     "feddpa": FisherPersonal,
+    "feddpa-program": FedDPAProgram,
     "adp-pfl": AdpPfl,
     "acdp-pfsd": Distilled,
     "dp-pfsd": Distilled,

@@ -275,3 +275,13 @@ def test_the_concentration_lies_between_all_classes_and_one() -> None:
     assert concentration("shards(1)", 10) == 1
     assert concentration("shards(20)", 10) == 0
     assert concentration("natural", 62) == 0
+
+
+def test_the_largest_clients_are_the_writers_with_the_most_samples() -> None:
+    groups = np.repeat([7, 2, 9, 4, 5], [3, 6, 1, 6, 4])
+    for seed in (0, 1):
+        parts = partition(np.arange(20) % 3, 3, "largest", seed, groups)
+        assert [set(groups[part]) for part in parts] == [{2}, {4}, {5}]
+        assert [len(part) for part in parts] == [6, 6, 4]
+    with pytest.raises(InputError, match="'largest', but this dataset does not say"):
+        partition(np.arange(20) % 3, 3, "largest", 0)

@@ -303,6 +303,7 @@ def test_a_method_has_the_knobs_of_its_parts_and_no_others():
     everywhere = {"clip_norm", "budget_pace", "telemetry_share", "server_learning_rate", "average_weight"}
     own = {
         "feddpa": {"personal_threshold"},
+        "feddpa-program": {"personal_threshold"},
         "fedaddp": {"personal_threshold"},
         "fedglp-adp": {"personal_limit", "personal_rate", "layer_weights"},
         "adp-pfl": {"client_budget_strength", "sparsity"},

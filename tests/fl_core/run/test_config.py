@@ -104,7 +104,7 @@ NAMED = (
     "guarantee",
     "evaluation",
 )
-FREE = ("augmentation", "normalization", "data_root", "set", "without", "client_epsilon", "telemetry")
+FREE = ("augmentation", "input_normalization", "data_root", "set", "without", "client_epsilon", "telemetry")
 
 
 @pytest.mark.parametrize("field", NAMED)

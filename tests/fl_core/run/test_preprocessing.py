@@ -19,7 +19,7 @@ from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
 
 torch.set_num_threads(1)
-RANDOM = {"augmentation": "flip,crop(2),rotate(15)", "normalization": "0.3/0.4"}
+RANDOM = {"augmentation": "flip,crop(2),rotate(15)", "input_normalization": "0.3/0.4"}
 
 
 def settings(**changes) -> FederationConfig:
@@ -88,7 +88,7 @@ def test_a_round_equals_a_plain_loop(model):
 
 
 def test_each_round_client_and_pass_draws_anew_and_options_that_are_off_draw_nothing():
-    plain = settings(augmentation="", normalization="none")
+    plain = settings(augmentation="", input_normalization="none")
     federation = Federation(plain)
     run, client = torch.zeros(5, dtype=torch.int64), torch.arange(5)
     start = federation.server.expand(5, -1)
@@ -104,7 +104,7 @@ def test_each_round_client_and_pass_draws_anew_and_options_that_are_off_draw_not
 
 
 def test_units_stay_where_the_method_leaves_dropout_out():
-    changes = {"model": "feddpa-femnist", "augmentation": "", "normalization": "none"}
+    changes = {"model": "feddpa-femnist", "augmentation": "", "input_normalization": "none"}
     dropping, whole = played(settings(**changes)), played(settings(set="dropout=false", **changes))
     assert not torch.allclose(dropping.server, whole.server, atol=1e-3)
     assert Federation(settings(set="dropout=false", **changes)).recipe.objective.dropout is False
@@ -115,9 +115,9 @@ def test_units_stay_where_the_method_leaves_dropout_out():
     [
         ({"augmentation": "crop(8)"}, "below 8"),
         ({"augmentation": "mirror"}, "augmentation"),
-        ({"normalization": "published"}, "dataset 'digits' has no published constants"),
-        ({"normalization": "0.5,0.5/1"}, "1 channel(s)"),
-        ({"normalization": "half"}, "public constants"),
+        ({"input_normalization": "published"}, "dataset 'digits' has no published constants"),
+        ({"input_normalization": "0.5,0.5/1"}, "1 channel(s)"),
+        ({"input_normalization": "half"}, "public constants"),
         ({"augmentation": 3}, "must be text"),
     ],
 )
