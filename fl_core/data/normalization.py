@@ -54,7 +54,8 @@ def parse_normalization(text: str) -> Normalization | str:
     parts = text.split("/")
     require(
         len(parts) == 2,
-        f"input_normalization is '{text}', but it must be {NONE}, {PUBLISHED}, or public constants like 0.5/0.5 (mean/std).",
+        f"input_normalization is '{text}', but it must be {NONE}, {PUBLISHED}, or public constants like 0.5/0.5 "
+        "(mean/std).",
     )
     numbers = []
     for part, name, allowed in zip(parts, ("mean", "std"), (_MEAN, _STD), strict=True):
