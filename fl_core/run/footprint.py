@@ -32,14 +32,11 @@ def require_memory(config: FederationConfig, recipe: Recipe, model: Model, runs:
         InputError: they take more than is free; the sentence names the setting to lower.
     """
     device = config.resolve_device()
-    needs = {
-        "clients": _state_bytes(config, recipe, model, runs),
-        _largest(config): _round_bytes(config, recipe, model, runs, longest),
-    }
-    free, total = free_bytes(device), sum(needs.values())
+    kept, passing = _state_bytes(config, recipe, model, runs), _round_bytes(config, recipe, model, runs, longest)
+    free, total = free_bytes(device), kept + passing
     if total <= free:
         return
-    name = max(needs, key=lambda one: needs[one])
+    name = "clients" if kept >= passing else _largest(config)
     several = f" for {runs} runs side by side" if runs > 1 else ""
     raise InputError(
         f"{name} is {getattr(config, name)}, with which a round takes some {_gib(total)} GiB of memory{several}, but "

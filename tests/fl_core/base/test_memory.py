@@ -33,6 +33,13 @@ def test_the_setting_that_takes_most_is_named(
         Federation(FederationConfig(**SMALL | changes))  # type: ignore[arg-type]
 
 
+def test_many_clients_count_with_their_state_and_their_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.5 MiB hold either (1.41 and 0.49 MiB), but not both."""
+    monkeypatch.setattr(footprint, "free_bytes", lambda device: 1.5 * 2**20)
+    with pytest.raises(InputError, match="clients is 300, with which a round takes"):
+        Federation(FederationConfig(**SMALL | {"clients": 300}))  # type: ignore[arg-type]
+
+
 def test_runs_side_by_side_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With memory for one run, but not for many."""
     free = 2.0**23
