@@ -18,15 +18,6 @@ from fl_core.base.files import drop_leftovers
 from fl_core.base.sealed import require_same, understood
 from fl_core.data.populations import share_samples
 
-DEFAULTS: dict[str, Any] = {
-    "task": "digits",
-    "knobs": "clip_norm",
-    "signals": "public",
-    "reward": "advantage",
-    "decision_rounds": 4,
-}
-"""Default environment settings of a training."""
-
 
 def train(
     env_settings: Setting | Mapping[str, Any],
@@ -38,9 +29,8 @@ def train(
     """Train a controller.
 
     Args:
-        env_settings: a setting, or keyword arguments of one (`envs.Setting.of`); see `DEFAULTS` for those left out.
-            Its instances are those of the train set; of keyword arguments, its clients are proxies unless `population`
-            is given.
+        env_settings: a setting, or keyword arguments of one (`envs.Setting.of`). Its instances are those of the train
+            set; of keyword arguments, its clients are proxies unless `population` is given.
         config: how to train.
         folder: where events, checkpoints and the controller go; must not hold a training yet.
         on_update: told of every update.
@@ -71,7 +61,7 @@ def _on_training_instances(asked: Setting | Mapping[str, Any]) -> Setting:
     if isinstance(asked, Setting):
         return asked.replace(instances="train")
     given = {name: value for name, value in asked.items() if value is not None}
-    return Setting.of(**(DEFAULTS | given | {"instances": "train"}))
+    return Setting.of(**(given | {"instances": "train"}))
 
 
 def require_knobs(core: EnvCore) -> None:

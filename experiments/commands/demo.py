@@ -18,6 +18,8 @@ from experiments.records.folder import require_writable
 from fl_core.run.basis import basis_of
 
 TASK = "digits"
+DECISION_ROUNDS = 4
+"""Rounds per decision of what is trained: a quarter of the decisions, drawn as steps in the figure."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class DemoCommand:
         began = time.monotonic()
         say = Console(highlight=False, soft_wrap=True).print
         agent = TrainingConfig(episodes=self.episodes, seed=self.seed)
-        training = TrainCommand(training=agent, runs=self.runs, yes=self.yes)
+        training = TrainCommand(decision_rounds=DECISION_ROUNDS, training=agent, runs=self.runs, yes=self.yes)
         config = training.federation
         plays = (len(DEFAULT_CONTROLLERS) + 1) * self.seeds
         require_consent(self.yes, config.rounds * plays, "seeds", self.seeds, config.clients)
@@ -56,8 +58,8 @@ class DemoCommand:
             f"({basis_of(config)}). Which clip norm should each round use?"
         )
         say(
-            f"[bold]1/2[/bold] PPO learns a clip norm for every 4th round from {self.episodes} simulated runs of proxy "
-            "clients."
+            f"[bold]1/2[/bold] PPO learns a clip norm for every {DECISION_ROUNDS} rounds from {self.episodes} "
+            "simulated runs of proxy clients."
         )
         folder = training.new_folder()
         train_in(folder)

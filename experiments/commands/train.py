@@ -51,7 +51,7 @@ class TrainCommand:
     """Signals that it sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
     reward: Annotated[str, one_of(REWARDS)] = "advantage"
     """Reward that it learns from (`dpilot list rewards`)."""
-    decision_rounds: int = 4
+    decision_rounds: int = EnvSpec.decision_rounds
     """Communication rounds per decision."""
     generator: str = ""
     """Settings in which its instances differ besides their seeds (`dpilot list generators`): a name, or as written,
