@@ -77,16 +77,16 @@ SETTING_NAMES = ("task", *_SPEC_KINDS, *_FEDERATION_KINDS)
 
 
 class UnknownSetting(InputError, TypeError):
-    """A keyword argument that is no setting, told as Python tells it, too: TorchRL tries `frameskip` and reads that."""
+    """A keyword argument that is no setting, told as Python tells it, too: TorchRL tries `frameskip` and reads that.
 
-    def __init__(self, name: str):
+    It is made of its sentence, because `gymnasium.make` makes a TypeError anew, of its sentence and the id.
+    """
+
+    @classmethod
+    def named(cls, name: str) -> UnknownSetting:
         """Name the argument, and the settings that it may have been meant for."""
         sentence = str(unknown_name("setting", name, SETTING_NAMES)).rstrip(".")
-        super().__init__(f"{sentence} (unexpected keyword argument '{name}').")
-        self._name = name
-
-    def __reduce__(self) -> tuple[type[UnknownSetting], tuple[str]]:
-        return type(self), (self._name,)
+        return cls(f"{sentence} (unexpected keyword argument '{name}').")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Setting:
         """
         for name in settings:
             if name not in SETTING_NAMES:
-                raise UnknownSetting(name)
+                raise UnknownSetting.named(name)
         given = named_parts({name: value for name, value in settings.items() if value is not None})
         spec = EnvSpec(**_read(given, _SPEC_KINDS))
         overrides = {name: value for name, value in given.items() if name in _FEDERATION_KINDS}

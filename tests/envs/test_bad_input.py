@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import pickle
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -78,6 +80,15 @@ def test_the_sentence_survives_gymnasium() -> None:
         gym.make("DPilot/Clip-v0", task="digit")
     with pytest.raises(InputError, match="did you mean digits"):
         gym.make_vec("DPilot/Clip-v0", num_envs=2, task="digit")
+
+
+@pytest.mark.parametrize("name", ["gamma", "n_steps", "seed"])
+def test_an_agent_s_setting_is_refused_once_and_by_name(name: str) -> None:
+    for make in (gym.make, partial(gym.make_vec, num_envs=2)):
+        with pytest.raises(InputError, match=f"^setting '{name}' is unknown") as caught:
+            make("DPilot/Clip-v0", **{name: 0.9})
+        assert str(caught.value).count("is unknown") == 1
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_none_keeps_the_task_s_own_value() -> None:

@@ -1,0 +1,158 @@
+"""Checks of the arguments of public functions against their annotations, with the sentence of any other wrong value."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterable as AnyIterable
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from fl_core.base.bounds import is_number
+from fl_core.base.errors import InputError
+from fl_core.base.text import short
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST = 2**63
+"""No whole number that means anything here is larger."""
+_PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "None"}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function refuse arguments of another type than it is annotated with, before it does anything.
+
+    Whole numbers pass as floats, and NumPy's scalars as Python's. Entries of sequences and values of mappings are held
+    against theirs. A call with too few or unknown arguments stays Python's own TypeError.
+
+    Raises:
+        InputError: from the function, with the argument, its value and what it must be.
+
+    Examples:
+        >>> @checked
+        ... def double(runs: int) -> int:
+        ...     return 2 * runs
+        >>> double("x")
+        Traceback (most recent call last):
+        fl_core.base.errors.InputError: runs is 'x', but it must be a whole number.
+    """
+    signature = inspect.signature(function)
+    hints: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            bound = signature.bind(*arguments, **named).arguments
+        except TypeError:
+            return function(*arguments, **named)  # says what is missing, or unknown
+        if not hints:
+            hints.update(get_type_hints(function), **{"return": None})
+        for name, value in bound.items():
+            if name in hints and signature.parameters[name].kind not in _PACKED:
+                check_argument(name, value, hints[name])
+        return function(*arguments, **named)
+
+    return call
+
+
+def check_argument(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value of another type.
+
+    Args:
+        name: of the argument, for the sentence.
+        value: what was given.
+        hint: its annotation, resolved.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    if not _fits(value, hint):
+        raise InputError(f"{name} is {short(value)}, but it must be {_words(hint)}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return True for a value of an annotation's type; annotations that nothing is known of take anything."""
+    if hint in (int, float, str, bool):
+        return _is_plain(value, hint)
+    if hint is Any:
+        return True
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in inner)
+    cls = hint if origin is None else origin
+    if not isinstance(cls, type) or getattr(cls, "_is_protocol", False):
+        return True
+    if issubclass(cls, (str, Path)):
+        return isinstance(value, cls)
+    if issubclass(cls, Mapping):
+        return isinstance(value, Mapping) and (not inner or _all_fit(value, inner[0], value.values(), inner[1]))
+    if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
+        return _is_series(value, cls) and (not inner or not _has_entries(value) or _all_fit(value, inner[0]))
+    if cls is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return isinstance(value, cls)
+
+
+def _is_plain(value: Any, kind: type) -> bool:
+    if kind is bool:
+        return isinstance(value, (bool, np.bool_))
+    if kind is str:
+        return isinstance(value, str)
+    if not is_number(value):
+        return False
+    if kind is int:
+        return isinstance(value, (int, np.integer)) and -MOST <= value < MOST
+    return abs(value) < MOST if isinstance(value, int) else not math.isnan(value)
+
+
+def _is_series(value: Any, cls: type) -> bool:
+    """Return True for a series that may stand for a sequence; a text is none, an array of one dimension is."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype.kind in "biuf"
+    return isinstance(value, cls) and not isinstance(value, (str, bytes, Mapping))
+
+
+def _has_entries(value: Any) -> bool:
+    """Return True for what can be looked into without using it up."""
+    return isinstance(value, Collection)
+
+
+def _all_fit(first: Any, hint: Any, second: Any = (), other: Any = None) -> bool:
+    return all(_fits(one, hint) for one in first) and all(_fits(one, other) for one in second)
+
+
+def _words(hint: Any) -> str:
+    """Name an annotation's type in words."""
+    if hint in _NOUNS:
+        return _NOUNS[hint]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_words(one) for one in inner))
+    if origin is Literal:
+        return " or ".join(f"'{one}'" for one in inner)
+    cls = hint if origin is None else origin
+    if not isinstance(cls, type):
+        return "something else"
+    if issubclass(cls, Mapping):
+        return "a mapping" + (f" of {_many(inner[0])} to {_many(inner[1])}" if inner else "")
+    if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
+        return "a list" + (f" of {_many(inner[0])}" if inner else "")
+    if cls is np.ndarray:
+        return "an array of numbers"
+    return f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
+
+
+def _many(hint: Any) -> str:
+    """Name several of an annotation's type."""
+    words = {int: "whole numbers", float: "numbers", str: "texts", bool: "truth values", Any: "values"}
+    if hint in words:
+        return words[hint]
+    return f"{hint.__name__} objects" if isinstance(hint, type) else _words(hint)
