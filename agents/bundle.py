@@ -18,6 +18,7 @@ from agents.exported import EXPORTED
 from agents.learned import KNOB_FIELDS, VIEW, Blueprint, LearnedController
 from agents.untrusted import check_blueprint
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
+from fl_core.base.arguments import checked
 from fl_core.base.errors import FileError, InputError, require
 from fl_core.base.files import temporary_name, write_json
 from fl_core.base.sealed import read_sealed, sealed, understood
@@ -27,6 +28,7 @@ FORMAT = 1
 RECORD, WEIGHTS = "controller.json", "controller.safetensors"
 
 
+@checked
 def save_controller(folder: Path, blueprint: Blueprint, weights: Tensors) -> None:
     """Write a controller's folder, whole or not at all; one of that name is replaced.
 
@@ -86,6 +88,7 @@ def check_saving(blueprint: Blueprint, policy: BasePolicy) -> None:
     require(bool(alike), f"{who}: the rebuilt policy takes other actions.")
 
 
+@checked
 def load_controller(folder: Path | str) -> LearnedController:
     """Read a saved controller; no pickle is read, so an untrusted folder can do no worse than be refused.
 

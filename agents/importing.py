@@ -18,9 +18,11 @@ from agents.normalization import Normalization
 from agents.sb3_models import Facts
 from envs import EnvCore, Setting
 from envs.signals import FEATURE_BOUND
+from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require
 
 
+@checked
 def import_policy(path: Path | str, setting: Setting, options: ImportOptions | None = None) -> LearnedController:
     """Make a controller of a file: a model of stable-baselines3 (zip), TorchScript or ONNX.
 
@@ -51,6 +53,7 @@ def import_policy(path: Path | str, setting: Setting, options: ImportOptions | N
     return controller
 
 
+@checked
 def from_sb3(model: BaseAlgorithm, env: Any = None) -> LearnedController:
     """Make a controller of a model of stable-baselines3, with the statistics of its `VecNormalize`.
 

@@ -13,16 +13,18 @@ from agents.provenance import environment_record
 from agents.rollouts import choose_executor, choose_parallel
 from agents.trainer import Measurements, Trainer, TrainingResult
 from envs import EnvCore, Setting
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_name
 from fl_core.base.files import drop_leftovers
 from fl_core.base.sealed import require_same, understood
 from fl_core.data.populations import share_samples
 
 
+@checked
 def train(
     env_settings: Setting | Mapping[str, Any],
     config: TrainingConfig,
-    folder: Path,
+    folder: Path | str,
     on_update: Callable[[Measurements], None] | None = None,
     progress: bool = False,
 ) -> TrainingResult:
@@ -73,8 +75,9 @@ def require_knobs(core: EnvCore) -> None:
     require(len(core.knobs) > 0, f"knobs is '{core.spec.knobs}', but a training needs at least one to set.")
 
 
+@checked
 def resume(
-    folder: Path, on_update: Callable[[Measurements], None] | None = None, progress: bool = False
+    folder: Path | str, on_update: Callable[[Measurements], None] | None = None, progress: bool = False
 ) -> TrainingResult:
     """Continue an interrupted training after its last checkpoint; arguments as for `train`.
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from envs.knobs import Knob
 from fl_core.base.errors import InputError, require
+from fl_core.base.text import short
 from fl_core.run.plan import BoolArray, FloatArray
 
 
@@ -19,7 +20,10 @@ def read_actions(actions: NDArray[Any], runs: int, knobs: int) -> FloatArray:
     Raises:
         InputError: there is not one coordinate per run and knob.
     """
-    coordinates = np.array(actions, dtype=np.float64)
+    try:
+        coordinates = np.array(actions, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"actions is {short(actions)}, but it must be an array of numbers.") from error
     shape = (runs, knobs)
     require(
         coordinates.shape == shape, f"actions have shape {coordinates.shape}, but it must be {shape}: runs and knobs."

@@ -30,12 +30,14 @@ from envs.resets import read_rows
 from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
 from envs.signals import FEATURE_BOUND, make_features
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require
 from fl_core.privacy.telemetry import parse_telemetry
 from fl_core.run.config import RunSettings
 from fl_core.run.evaluation import EVALUATED
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, FloatArray, RoundPlan
+from fl_core.run.ranges import RUNS
 
 
 class EnvCore(Episodes):
@@ -53,12 +55,14 @@ class EnvCore(Episodes):
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
     """
 
+    @checked
     def __init__(self, setting: Setting, runs: int = 1):
         """Build the task's federation with `runs` rows.
 
         Raises:
             InputError: a knob is unknown, or the data, the method or the generator do not allow the setting.
         """
+        RUNS.check("runs", runs)
         spec = setting.spec
         self.setting, self.spec = setting, spec
         self.task = setting.task_as_run
@@ -119,6 +123,7 @@ class EnvCore(Episodes):
 
     # ---------------------------------------------------------------- episodes
 
+    @checked
     def reset(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
         """Start new episodes in some rows; the generator draws the settings that are left open.
 
@@ -137,6 +142,7 @@ class EnvCore(Episodes):
         self._begin(rows, metrics)
         self._observer.begin(rows, metrics)
 
+    @checked
     def references(self, seeds: Sequence[int]) -> list[float]:
         """Return the final accuracy of the default clip norm on each instance, the baseline of rewards."""
         instances = [self.generator.fill(RunSettings(seed=seed)) for seed in seeds]

@@ -11,6 +11,7 @@ import numpy as np
 from envs.listing import Listing
 from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require, unknown_name
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange
@@ -56,6 +57,7 @@ class Knob(KnobRange):
             share = (inside - self.low) / (self.high - self.low)
         return np.asarray(np.clip(2 * share - 1, -1.0, 1.0), dtype=np.float64)
 
+    @checked
     def check(self, value: float) -> float:
         """Return the value if it lies in the range.
 

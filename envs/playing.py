@@ -10,6 +10,7 @@ import numpy as np
 
 from envs.acting import Policy, as_policy
 from envs.core import EnvCore
+from fl_core.base.arguments import checked
 from fl_core.run.config import RunSettings
 
 RowProgress = Callable[[int], None]
@@ -55,6 +56,7 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
         yield state
 
 
+@checked
 def run_to_the_end(
     core: EnvCore, policy: Policy, instances: Sequence[RunSettings], progress: RowProgress, state: Any = None
 ) -> Any:

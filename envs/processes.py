@@ -23,6 +23,7 @@ from envs.signals import Feature
 from fl_core.base.errors import require, require_count
 from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
+from fl_core.run.ranges import RUNS
 
 
 def usable_cores() -> int:
@@ -53,7 +54,7 @@ class DPilotProcessVecEnv(VecEnv):
         Raises:
             InputError: a name is unknown, a value is not allowed, or there are more processes than rows.
         """
-        require_count("num_envs", num_envs)
+        RUNS.check("num_envs", num_envs)
         count = min(num_envs, usable_cores()) if processes is None else processes
         require_count("processes", count)
         require(count <= num_envs, f"processes is {count}, but there are {num_envs} environments only.")

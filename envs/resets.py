@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_core.base.arguments import check_argument
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import RunSettings
 
@@ -49,6 +50,7 @@ def read_rows(rows: Sequence[int], count: int) -> list[int]:
     Raises:
         InputError: one is not a whole number from 0 to `count` - 1, or is named twice.
     """
+    check_argument("rows", rows, Sequence[Any])
     found = list(rows)
     for row in found:
         known = isinstance(row, numbers.Integral) and not isinstance(row, bool) and 0 <= row < count
@@ -105,6 +107,7 @@ def choose_instance(
     Raises:
         InputError: another option is given, or a value is not allowed.
     """
+    check_argument("options", options, Mapping[str, Any] | None)
     own = dict(options or {})
     for name in own:
         require_name("reset option", name, (INSTANCE, *_SETTINGS))

@@ -15,7 +15,8 @@ from envs.listing import Listing
 from envs.render import render_frame, render_text
 from envs.resets import choose_instance
 from envs.signals import Feature
-from fl_core.base.errors import require, require_count
+from fl_core.base.errors import require
+from fl_core.run.ranges import RUNS
 
 
 class CoreView:
@@ -94,7 +95,7 @@ class Batch(CoreView):
         Raises:
             InputError: a name is unknown or a value is not allowed.
         """
-        require_count("num_envs", num_envs)
+        RUNS.check("num_envs", num_envs)
         self.core: EnvCore = make_core(num_envs, **settings)
         self.rows = [Row(self.core, row, render_mode) for row in range(num_envs)]
         self._randoms = [np.random.default_rng() for _ in range(num_envs)]

@@ -16,6 +16,7 @@ from envs.knobs import knob_names
 from envs.rewards import find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
+from fl_core.base.arguments import check_argument, checked
 from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.base.sealed import require_same
@@ -109,6 +110,8 @@ class Setting:
     spec: EnvSpec = field(default_factory=EnvSpec)
 
     def __post_init__(self) -> None:
+        check_argument("task", self.task, Task)
+        check_argument("spec", self.spec, EnvSpec)
         rounds = self.federation.rounds
         require(
             self.spec.decision_rounds <= rounds,
@@ -185,6 +188,7 @@ class Setting:
             return Setting(self.task, spec)
         return Setting(_with_federation(self.task, **own), spec)
 
+    @checked
     def holding(self, clip_norms: Sequence[float]) -> Setting:
         """Return the setting with the range of its clip norm widened as far as these clip norms ask.
 

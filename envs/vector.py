@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from envs.resets import Seeds, options_of_row, read_mask, read_seeds
 from envs.rows import Batch
+from fl_core.base.arguments import check_argument
 from fl_core.base.errors import InputError, require, require_count
 
 Float32Array = NDArray[np.float32]
@@ -79,6 +80,7 @@ class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
             InputError: a seed or an option is not allowed; no run has changed then.
         """
         seeds = read_seeds(seed, self.num_envs)
+        check_argument("options", options, Mapping[str, Any] | None)
         options = dict(options or {})
         rows = read_mask(options.pop("reset_mask", None), self.num_envs)
         self._begin(rows, [seeds[row] for row in rows], [options_of_row(options, row, self.num_envs) for row in rows])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
+from fl_core.base.arguments import checked
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError, require, require_name
 from policies.parameters import ANCHOR, Parameter
@@ -99,6 +100,7 @@ class Controller(ABC):
         )
 
     @classmethod
+    @checked
     def for_env(cls, env: Any, anchor: float | None = None, **parameters: float) -> Self:
         """Make a controller for an environment.
 

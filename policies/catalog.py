@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.signals import SIGNAL_SETS
+from fl_core.base.arguments import checked
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sources import told
@@ -165,6 +166,7 @@ class ControllerSpec:
         return given | dict(self.assigned)
 
 
+@checked
 def parse_controller(spec: str) -> ControllerSpec:
     """Parse a spec such as `fixed:0.5`, `exponential-decay:2:0.5`, `aqc` or `constant:clip_norm=0.5`.
 
@@ -194,6 +196,7 @@ def parse_controller(spec: str) -> ControllerSpec:
     return ControllerSpec(name, values, chosen_knobs=chosen)
 
 
+@checked
 def make_controller(spec: str | ControllerSpec | type[Controller], env: Any, anchor: float | None = None) -> Controller:
     """Make the controller of a spec for an environment.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.records.costs import PriorRounds
+from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.fields import check_types, items, record_fields, written
 from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, write_json
@@ -354,10 +355,11 @@ class Comparison:
         write_json(path, self.to_json() | ({STATISTICS: spelled_out(statistics)} if statistics else {}))
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    @checked
+    def read(cls, path: Path | str) -> Self:
         """Read the JSON file that `write` left; `InputError` for anything else."""
         try:
-            data = read_json(path)
+            data = read_json(Path(path))
             if isinstance(data, Mapping):
                 data = {name: value for name, value in data.items() if name != STATISTICS}
             return cls.from_json(data)

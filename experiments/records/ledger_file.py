@@ -14,6 +14,7 @@ from experiments.records.charge_journal import describe, read_journal, require_p
 from experiments.records.consistency import check_books, check_folder
 from experiments.records.run_facts import RunFacts
 from experiments.records.shown import Shown
+from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require
 from fl_core.base.fields import items, record_fields
 from fl_core.base.files import spelled_out, write_json
@@ -174,13 +175,15 @@ def write_record(folder: Path, record: RunRecord) -> None:
     write_json(folder / FILE, sealed(spelled_out(content), FORMAT))
 
 
-def read_record(folder: Path) -> RunRecord:
+@checked
+def read_record(folder: Path | str) -> RunRecord:
     """Read the record of a run, with every charge that is on disk.
 
     Raises:
         InputError: it is no run's folder, its ledger was edited, is damaged or contradicts itself, its journal of
             charges or the run beside it.
     """
+    folder = Path(folder)
     require(folder.is_dir(), f"There is no folder '{folder}'.")
     path = folder / FILE
     require(path.is_file(), f"'{folder}' is not the folder of a run: it has no {FILE}.")

@@ -94,6 +94,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, cls)
     if issubclass(cls, Mapping):
         return isinstance(value, Mapping) and (not inner or _all_fit(value, inner[0], value.values(), inner[1]))
+    if cls is tuple and inner and Ellipsis not in inner:
+        return _is_series(value, tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
     if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
         return _is_series(value, cls) and (not inner or not _has_entries(value) or _all_fit(value, inner[0]))
     if cls is np.ndarray:
@@ -117,7 +119,7 @@ def _is_series(value: Any, cls: type) -> bool:
     """Return True for a series that may stand for a sequence; a text is none, an array of one dimension is."""
     if isinstance(value, np.ndarray):
         return value.ndim == 1 and value.dtype.kind in "biuf"
-    return isinstance(value, cls) and not isinstance(value, (str, bytes, Mapping))
+    return isinstance(value, (tuple, list) if cls is tuple else cls) and not isinstance(value, (str, bytes, Mapping))
 
 
 def _has_entries(value: Any) -> bool:
@@ -143,6 +145,8 @@ def _words(hint: Any) -> str:
         return "something else"
     if issubclass(cls, Mapping):
         return "a mapping" + (f" of {_many(inner[0])} to {_many(inner[1])}" if inner else "")
+    if cls is tuple and inner and Ellipsis not in inner:
+        return f"({', '.join(_words(one) for one in inner)})"
     if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
         return "a list" + (f" of {_many(inner[0])}" if inner else "")
     if cls is np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_core.base.arguments import checked
 from fl_core.base.arrays import IndexArray
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
@@ -209,6 +210,7 @@ _BUILT_IN: dict[str, DatasetEntry] = {
 DATASETS = Catalogue("dataset", _BUILT_IN, dataset_entry_of, dataset_file)
 
 
+@checked
 def register_dataset(name: str, dataset: Any) -> str:
     """Enter a dataset under a name, for `--dataset NAME` and `dataset="NAME"` in this process and those it starts.
 
@@ -259,8 +261,9 @@ def dataset_available(name: str, root: str | Path | None = None) -> bool:
     return dataset_entry(name).present(data_root(root))
 
 
+@checked
 def load_dataset(
-    name: str, root: str | Path | None = None, device: torch.device | str = "cpu", population: str = "all"
+    name: Any, root: str | Path | None = None, device: torch.device | str = "cpu", population: str = "all"
 ) -> Dataset:
     """Load a dataset, or a population's part of it, once per process for each (name, root, device).
 

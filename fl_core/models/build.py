@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fl_core.base.arguments import checked
+from fl_core.base.bounds import count
 from fl_core.base.errors import InputError
 from fl_core.base.streams import stream_seed
 from fl_core.models.checks import built, check_layers, check_outputs, check_stacked, last_layer, same_function
@@ -19,6 +21,9 @@ from fl_core.models.entry import ModelEntry, Shape
 from fl_core.models.layers import for_cpu, for_one_client
 from fl_core.models.model import Model, layer_of
 from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, find_model, with_group_norm
+
+_SIDE = count(1, 100_000, "no image is larger")
+_CLASSES = count(1, 1_000_000, "no dataset has more")
 
 
 class OwnModel(Model):
@@ -84,13 +89,17 @@ class OwnModel(Model):
         return super().logits_alone(flat, images, dropped)
 
 
-def build_model(name: str, shape: Shape, classes: int) -> Model:
+@checked
+def build_model(name: Any, shape: Shape, classes: int) -> Model:
     """Build a model for images of a shape; `<name>-groupnorm` puts a GroupNorm after each convolution of a sequence.
 
     Raises:
         InputError: the name is unknown, the model has no place for a GroupNorm, the images are too small for it, or it
             is a user's network that clients cannot train side by side.
     """
+    for side in shape:
+        _SIDE.check("A side of the images", side)
+    _CLASSES.check("classes", classes)
     name = MODELS.name_of(name)
     entry, normalised = find_model(name)
 

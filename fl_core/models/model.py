@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.streams import stream_seed
 from fl_core.models.dropout import find_dropouts, hooked, scaling, unit_factors
@@ -140,6 +141,7 @@ class Model:
         )
         return found
 
+    @checked
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
         """Draw parameters `[size]` by the layers' own initialisation, from the run's stream `init`."""
         with torch.random.fork_rng(devices=[]):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.curves import (
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 
+@checked
 def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "pld") -> float:
     """ε at δ of a history of sampled Gaussian releases, add/remove adjacency, one client.
 
@@ -80,6 +82,7 @@ def epsilon(segments: Iterable[Segment], delta: float, accountant: str = "pld") 
     return chosen.bound(group(merged, chosen.most_distinct), delta)
 
 
+@checked
 def epsilon_after_steps(multipliers: Sequence[float], sampling_rate: float, delta: float) -> list[float]:
     """ε at δ after each release of a history fixed in advance: exact at q = 1, by Rényi DP at whole orders below."""
     require_delta(delta)
@@ -98,6 +101,7 @@ def epsilon_after_steps(multipliers: Sequence[float], sampling_rate: float, delt
     return found
 
 
+@checked
 def noise_multiplier_for(
     epsilon: float, delta: float, sampling_rate: float, steps: int, accountant: str = "pld"
 ) -> float:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fl_core.base.arguments import check_argument, checked
 from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
@@ -113,6 +114,7 @@ class Ledger:
 
     """
 
+    @checked
     def __init__(
         self,
         epsilon: float,
@@ -171,6 +173,7 @@ class Ledger:
         """
         return self._noise_multiplier(self._filter.budget / self.rounds)
 
+    @checked
     def noise_multiplier_for_share(self, share: float) -> float:
         """Compute the σ of a round that spends a share of the remaining budget, rounded up by about 1e-6.
 
@@ -190,6 +193,7 @@ class Ledger:
             raise BudgetExhausted(f"Nothing is left of the privacy budget {self._budget_text()}.")
         return self._noise_multiplier(float(share) * self._remaining())
 
+    @checked
     def can_afford(self, releases: Sequence[Release]) -> bool:
         """Return True if `charge` would accept these releases as the next round's.
 
@@ -198,6 +202,7 @@ class Ledger:
         """
         return self._fits(self._cost(self._join(releases)))
 
+    @checked
     def charge(self, round_index: int, releases: Sequence[Release]) -> Charge:
         """Charge all releases about one round's cohort. Call it before any client's data is touched.
 
@@ -267,6 +272,7 @@ class Ledger:
         """Return `epsilon_spent` after each charge."""
         return [self._filter.epsilon(spent) for spent in itertools.accumulate(self._costs)]
 
+    @checked
     def epsilon_by(self, accountant: str = "pld") -> float:
         """Compute the ε of the charges by another accountant, for reports.
 
@@ -274,6 +280,7 @@ class Ledger:
         """
         return accounting.epsilon(self.segments(), self.delta, accountant)
 
+    @checked
     def epsilon_of_noise(self, delta: float | None = None) -> float:
         """Compute the ε that the charges certify for noise fixed in advance: exact at q = 1, by Rényi DP below.
 
@@ -283,6 +290,7 @@ class Ledger:
         accountant = "gdp" if self.sampling_rate == 1 else "rdp"
         return accounting.epsilon(self.segments(), self.delta if delta is None else delta, accountant)
 
+    @checked
     def epsilon_of_uploads(self, cohorts: Sequence[float]) -> float:
         """Compute the ε of a client's uploads, if it takes part in every round, against an observer of each of them.
 
@@ -292,6 +300,8 @@ class Ledger:
         Args:
             cohorts: m of every charge, in order.
         """
+        charges = len(self._charges)
+        require(len(cohorts) == charges, f"cohorts has {len(cohorts)} sizes, but there are {charges} charges.")
         squares = [
             size * (self.sensitivity / charge.noise_multiplier) ** 2 if charge.noise_multiplier else math.inf
             for charge, size in zip(self._charges, cohorts, strict=True)
@@ -312,6 +322,7 @@ class Ledger:
         counts = Counter(charge.noise_multiplier for charge in self._charges)
         return [(sigma / self.sensitivity, self.sampling_rate, steps) for sigma, steps in counts.items()]
 
+    @checked
     def renewed(self, epsilon: float | None = None) -> Ledger:
         """Return a ledger with the same settings and no charges; `epsilon` replaces the target, None keeps it."""
         target = self.epsilon if epsilon is None else epsilon
@@ -326,6 +337,7 @@ class Ledger:
         head = self._head()
         return {**head, "charges": list(self._rows), "sha256": _digest_of(", ".join(self._texts), head)}
 
+    @checked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace the charges by those of a `state_dict` of a ledger with the same settings.
 
@@ -356,6 +368,7 @@ class Ledger:
         self._rows, self._texts = fresh._rows, fresh._texts
 
     @classmethod
+    @checked
     def from_state(cls, state: Mapping[str, Any]) -> Ledger:
         """Restore a ledger from its `state_dict`.
 
@@ -415,6 +428,7 @@ class Ledger:
         require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
         for release in releases:
             require(isinstance(release.name, str), f"The name of a release is {release.name!r}, but it must be text.")
+            check_argument("noise_multiplier", release.noise_multiplier, float)
             require_noise_multiplier(release.noise_multiplier, zero_allowed=math.isinf(self.epsilon))
             require_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.values import read_assignment, read_value
 from fl_core.models.model import Model
@@ -219,6 +220,7 @@ _NEEDS = {"personal": "personal coordinates", "teacher": "a teacher", "seen": "a
 # --- Edits by name ------------------------------------------------------------------------------------------------
 
 
+@checked
 def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
     """Apply changes `KEY=VALUE` to a recipe, in order.
 
@@ -234,6 +236,7 @@ def edit(recipe: Recipe, changes: Iterable[str]) -> Recipe:
     return recipe
 
 
+@checked
 def without(recipe: Recipe, names: Iterable[str]) -> Recipe:
     """Remove components from a recipe, each a part or the kind of one, a loss term, or one of `COMPONENTS`.
 

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.arguments import checked
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require, require_count
 from fl_core.base.streams import new_secret
@@ -49,6 +50,7 @@ class Federation(Simulation):
         charging: the runs' privacy budgets.
     """
 
+    @checked
     def __init__(self, config: FederationConfig, runs: int = 1):
         """Load the data, build the model, and start run r with seed r.
 
@@ -90,6 +92,7 @@ class Federation(Simulation):
 
     # ---------------------------------------------------------------- starting runs
 
+    @checked
     def start(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> None:
         """Put rows of the batch at the beginning of new runs.
 
@@ -142,10 +145,12 @@ class Federation(Simulation):
         self._defaults[row] = {knob.name: knob.default for knob in self.recipe.knobs}
         self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
 
+    @checked
     def default_knobs(self, row: int) -> dict[str, float]:
         """Return the value of every knob of a run where nobody sets it, by name."""
         return dict(self._defaults[row])
 
+    @checked
     def noise_at(self, row: int) -> Callable[[float | None], float]:
         """Return the uniform noise multiplier of a run as a function of ε (None: its own)."""
         return partial(self._noise_at, row)  # no closure, as environments and controllers are pickled
@@ -163,6 +168,7 @@ class Federation(Simulation):
 
     # ---------------------------------------------------------------- one round
 
+    @checked
     def run_round(self, plan: RoundPlan, active: BoolArray | None = None, evaluate: bool = False) -> RoundReport:
         """One communication round of every active run that is not done.
 
@@ -226,6 +232,7 @@ class Federation(Simulation):
 
     # ---------------------------------------------------------------- looking at it
 
+    @checked
     def evaluate(self, mode: str = "") -> dict[str, FloatArray]:
         """Measure accuracy and loss of every run as it stands, by figure name `[runs]`.
 
@@ -242,6 +249,7 @@ class Federation(Simulation):
             self.config, self.settings, self.executor.kind, self.state, self.charging.books, self.secrets
         )
 
+    @checked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; the object must have been made with the same settings.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.base.arguments import check_argument, checked
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require_name
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.recipes.parts import KnobRange
+from fl_core.run.ranges import RUNS
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -103,18 +106,23 @@ class RoundPlan:
     settings: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @classmethod
+    @checked
     def constant(cls, runs: int, clip_norm: float = 1.0, server_learning_rate: float = 1.0) -> RoundPlan:
         """Return a plan with the same decisions for every run."""
+        RUNS.check("runs", runs)
         return cls(np.full(runs, clip_norm), np.full(runs, server_learning_rate))
 
     @classmethod
+    @checked
     def from_values(cls, runs: int, values: Mapping[str, FloatArray], clip_norm: float = 1.0) -> RoundPlan:
         """Make a plan from knob values `[runs]` by name; knobs that are not among them keep their default."""
+        RUNS.check("runs", runs)
         fixed = {"clip_norm": np.full(runs, clip_norm), "server_learning_rate": np.ones(runs)}
         own = {name: value for name, value in values.items() if name in fixed}
         others = {name: value for name, value in values.items() if name not in fixed}
         return cls(**{**fixed, **own}, settings=others)
 
+    @checked
     def check(self, runs: int, knobs: Iterable[KnobRange] = (), layers: int = 1) -> None:
         """Check values and shapes of the plan against the batch and the method's knobs.
 
@@ -130,6 +138,7 @@ class RoundPlan:
         _check_entries("server_learning_rate", self.server_learning_rate, (runs,), 0, float(np.finfo(np.float32).max))
         if self.budget_share is not None:
             _check_entries("budget_share", self.budget_share, (runs,), LEAST_SHARE, 1)
+        check_argument("settings", self.settings, Mapping[str, Any])
         known = {knob.name: knob for knob in knobs}
         for name, values in self.settings.items():
             require_name("knob", name, known)

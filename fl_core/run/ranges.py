@@ -8,6 +8,8 @@ from fl_core.base.bounds import Bounds, count
 from fl_core.privacy.curves import DELTA, SAMPLING_RATE
 
 SEED = count(0, 2**63 - 1, "seeds have 63 bits")
+RUNS = count(1, 100_000, "more do not run side by side")
+"""Runs of a batch, and rows of a batch of environments."""
 _FLOAT32 = "more is beyond the numbers that training computes with"
 BOUNDS: Mapping[str, Bounds] = {
     "clients": count(1, 1_000_000, "no dataset has samples for more"),

@@ -28,6 +28,7 @@ from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import Evaluation
 from fl_core.run.footprint import require_memory
 from fl_core.run.local_data import ClientTables, draw_batches, phase_steps, sample_words
+from fl_core.run.ranges import RUNS
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
 from fl_core.training.executors import Executor
@@ -59,6 +60,7 @@ class Simulation:
         Raises:
             InputError: the dataset is missing, or a setting does not fit it.
         """
+        RUNS.check("runs", runs)
         self.config = config
         self.recipe = config.recipe()
         self.device = config.resolve_device()
