@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fl_core.base.arguments import check_argument
 from fl_core.base.errors import require_name
 from fl_core.base.values import field_kinds, read_value
 from fl_core.run.budget import UnstatedEpsilon, restated
@@ -33,6 +34,13 @@ class Task:
     federation: FederationConfig
     clip_range: tuple[float, float]
     clip_norm: float
+
+    def __post_init__(self) -> None:
+        check_argument("name", self.name, str)
+        check_argument("summary", self.summary, str)
+        check_argument("federation", self.federation, FederationConfig)
+        check_argument("clip_range", self.clip_range, tuple[float, float])
+        check_argument("clip_norm", self.clip_norm, float)
 
 
 TASKS: dict[str, Task] = {

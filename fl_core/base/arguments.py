@@ -111,7 +111,7 @@ def _is_plain(value: Any, kind: type) -> bool:
     if not is_number(value):
         return False
     if kind is int:
-        return isinstance(value, (int, np.integer)) and -MOST <= value < MOST
+        return isinstance(value, (int, np.integer)) and -MOST <= int(value) < MOST
     return abs(value) < MOST if isinstance(value, int) else not math.isnan(value)
 
 
