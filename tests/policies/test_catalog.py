@@ -176,5 +176,5 @@ def test_make_controller_takes_the_anchor_only_for_what_is_left_out(public: View
     with pytest.raises(InputError, match="needs a tuned clip norm"):
         make_controller("best-fixed", public)
     for anchor in (float("nan"), 0.0, 100.0):
-        with pytest.raises(InputError, match="(anchor|clip_norm) is"):
+        with pytest.raises(InputError, match=r"(anchor|clip_norm) is"):
             make_controller("exponential-decay", public, anchor=anchor)
