@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import types
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Iterable as AnyIterable
@@ -112,7 +111,7 @@ def _is_plain(value: Any, kind: type) -> bool:
         return False
     if kind is int:
         return isinstance(value, (int, np.integer)) and -MOST <= int(value) < MOST
-    return abs(value) < MOST if isinstance(value, int) else not math.isnan(value)
+    return not isinstance(value, int) or abs(value) < MOST  # NaN is a number that the functions refuse themselves
 
 
 def _is_series(value: Any, cls: type) -> bool:

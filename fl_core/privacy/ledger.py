@@ -337,7 +337,6 @@ class Ledger:
         head = self._head()
         return {**head, "charges": list(self._rows), "sha256": _digest_of(", ".join(self._texts), head)}
 
-    @checked
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace the charges by those of a `state_dict` of a ledger with the same settings.
 
@@ -368,7 +367,6 @@ class Ledger:
         self._rows, self._texts = fresh._rows, fresh._texts
 
     @classmethod
-    @checked
     def from_state(cls, state: Mapping[str, Any]) -> Ledger:
         """Restore a ledger from its `state_dict`.
 
@@ -378,7 +376,7 @@ class Ledger:
         try:
             size = (float(state["epsilon"]), state["delta"], state["sampling_rate"], state["rounds"], state["claim"])
             ledger = cls(*size, state.get("adjacency", "add-remove"), state.get("adaptive", True))
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error

@@ -23,7 +23,7 @@ GOOD: list[tuple[Any, Any]] = [
 ]
 BAD: list[tuple[Any, Any, str]] = [
     *((int, 0.5, "a whole number"), (int, True, "a whole number"), (int, "3", "a whole number")),
-    *((int, 10**400, "a whole number"), (float, 10**400, "a number"), (float, float("nan"), "a number")),
+    *((int, 10**400, "a whole number"), (float, 10**400, "a number"), (float, "0.5", "a number")),
     *((bool, 1, "true or false"), (str, b"x", "text"), (Path | str, 3, "a Path or text"), (int | None, "x", "or None")),
     *((Literal["a", "b"], "c", "'a' or 'b'"), (Sequence[int], "12", "a list of whole numbers")),
     *(
