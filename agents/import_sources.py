@@ -19,9 +19,9 @@ from agents.exported import graph_of, onnx_session
 from agents.sb3_models import Described, Facts, describe_model, facts_of, read_zip
 from agents.sb3_policies import NeedsPickle
 from agents.weights import Tensors
+from fl_core.base.arguments import check_fields
 from fl_core.base.bounds import check_numbers, count
 from fl_core.base.errors import InputError, require, require_name
-from fl_core.base.values import field_kinds, read_value
 
 ONNX_SUFFIX = ".onnx"
 TRAINING_ROUNDS = count(1, 10**15, "no training took more")
@@ -49,9 +49,7 @@ class ImportOptions:
     name: str = ""
 
     def __post_init__(self) -> None:
-        for name, kind in field_kinds(ImportOptions).items():
-            if getattr(self, name) is not None:
-                read_value(name, getattr(self, name), kind)
+        check_fields(self)
         if self.algo:
             require_name("algo", self.algo, ALGORITHMS)
         check_numbers(self, {"training_rounds": TRAINING_ROUNDS})

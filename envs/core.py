@@ -37,7 +37,6 @@ from fl_core.run.config import RunSettings
 from fl_core.run.evaluation import EVALUATED
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, FloatArray, RoundPlan
-from fl_core.run.ranges import RUNS
 
 
 class EnvCore(Episodes):
@@ -62,7 +61,6 @@ class EnvCore(Episodes):
         Raises:
             InputError: a knob is unknown, or the data, the method or the generator do not allow the setting.
         """
-        RUNS.check("runs", runs)
         spec = setting.spec
         self.setting, self.spec = setting, spec
         self.task = setting.task_as_run

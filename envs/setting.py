@@ -16,7 +16,7 @@ from envs.knobs import knob_names
 from envs.rewards import find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
-from fl_core.base.arguments import check_argument, checked
+from fl_core.base.arguments import check_fields, checked
 from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.base.sealed import require_same
@@ -60,8 +60,7 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "generator", GENERATORS.name_of(self.generator))
-        for name, kind in field_kinds(EnvSpec).items():
-            read_value(name, getattr(self, name), kind)
+        check_fields(self)
         require_name("signals", self.signals, SIGNAL_SETS)
         find_reward(self.reward)
         require_count("decision_rounds", self.decision_rounds)
@@ -110,8 +109,7 @@ class Setting:
     spec: EnvSpec = field(default_factory=EnvSpec)
 
     def __post_init__(self) -> None:
-        check_argument("task", self.task, Task)
-        check_argument("spec", self.spec, EnvSpec)
+        check_fields(self)
         rounds = self.federation.rounds
         require(
             self.spec.decision_rounds <= rounds,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fl_core.base.arguments import check_argument
+from fl_core.base.arguments import check_fields
 from fl_core.base.errors import require_name
 from fl_core.base.values import field_kinds, read_value
 from fl_core.run.budget import UnstatedEpsilon, restated
@@ -36,11 +36,7 @@ class Task:
     clip_norm: float
 
     def __post_init__(self) -> None:
-        check_argument("name", self.name, str)
-        check_argument("summary", self.summary, str)
-        check_argument("federation", self.federation, FederationConfig)
-        check_argument("clip_range", self.clip_range, tuple[float, float])
-        check_argument("clip_norm", self.clip_norm, float)
+        check_fields(self)
 
 
 TASKS: dict[str, Task] = {

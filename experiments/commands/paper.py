@@ -220,11 +220,10 @@ def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[st
 
 def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
     """Tell whether a cell's column has that label, with or without its target accuracy, or that setting."""
-    label, _, _ = cell.column.rpartition(", ")
-    if column.lower() in (
-        cell.column.lower(),
-        label.lower() if cell.column in table.blocks[cell.block].targets else "",
-    ):
+    labels = [cell.column]
+    if cell.column in table.blocks[cell.block].targets:
+        labels.append(cell.column.rpartition(", ")[0])
+    if column.lower() in map(str.lower, labels):
         return True
     key, equals, value = column.partition("=")
     layer: Layer = table.blocks[cell.block].columns[cell.column]

@@ -58,19 +58,14 @@ class Measure:
         unit: name and unit of an axis.
         read: its reading of a record, for a target accuracy in percent.
         after: its value after a round, None where the round has none; None for a measure that is no curve.
-        every_round: whether accuracy must be measured after every round.
+        has_target: whether it is about a target accuracy, and so accuracy must be measured after every round.
     """
 
     summary: str
     unit: str
     read: Callable[[Record, float], Reading]
     after: Callable[[Round], float | None] | None = None
-    every_round: bool = False
-
-    @property
-    def has_target(self) -> bool:
-        """True if it is about a target accuracy."""
-        return self.every_round
+    has_target: bool = False
 
     def curve(self, record: Record) -> Curve:
         """Read the measure after every round that has it.
@@ -161,13 +156,13 @@ MEASURES: dict[str, Measure] = {
         "epsilon spent on the way to a target accuracy of the clients' models",
         "ε on the way to the accuracy",
         _to_accuracy(lambda one, number: ledger_epsilon(one)),
-        every_round=True,
+        has_target=True,
     ),
     "rounds_to_accuracy": Measure(
         "rounds to a target accuracy of the clients' models",
         "rounds to the accuracy",
         _to_accuracy(lambda one, number: number),
-        every_round=True,
+        has_target=True,
     ),
     "uplink_bytes": Measure(
         "bytes uploaded per client and round, mean over rounds",

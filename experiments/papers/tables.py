@@ -60,7 +60,7 @@ class Block:
     @property
     def every_round(self) -> bool:
         """True if accuracy is measured after every round."""
-        return self.curves or MEASURES[self.measure].every_round
+        return self.curves or MEASURES[self.measure].has_target
 
     @property
     def dataset(self) -> str:
@@ -180,17 +180,18 @@ def _block(
         for key in layer:
             require_name(f"block '{label}': setting", key, _ALLOWED)
     require_name(f"block '{label}': measure", whole["measure"], MEASURES)
+    measure = measure or whole["measure"]
     aims: dict[str, float] = {}
-    if MEASURES[measure or whole["measure"]].has_target:
-        columns, aims = _aimed(columns, targets or tuple(whole.get("targets", ())), measure or whole["measure"])
-    own = (measure or whole["measure"]) == whole["measure"] and not targets
+    if MEASURES[measure].has_target:
+        columns, aims = _aimed(columns, targets or tuple(whole.get("targets", ())), measure)
+    own = measure == whole["measure"] and not targets
     printed = {str(row): tuple(numbers) for row, numbers in (block.get("printed") or {}).items() if own}
     for row, numbers in printed.items():
         require(row in rows, f"block '{label}' prints numbers for '{row}', which is no row of it.")
         require(len(numbers) == len(columns), f"block '{label}' has {len(numbers)} numbers in row '{row}'.")
     return Block(
         name=str(label),
-        measure=measure or whole["measure"],
+        measure=measure,
         settings=settings,
         rows=rows,
         columns=columns,

@@ -208,8 +208,9 @@ def _canaries_json(canaries: CanaryScores) -> dict[str, Any]:
 
 
 _OWN_CLAIMS = (
-    "The paper's own claims are what it states of the noise by its own reckoning; beside each stands what our ledger",
-    "counts for that noise, per client and against whoever sees the sums alone.",
+    "The paper's own claims are what it states of the noise by its own reckoning; beside each stands what our ledger's",
+    "accounting gives for the noise that the claim is about, were it added, per client and against whoever sees the",
+    "sums alone. Where the claim is about other noise than this run's, no ledger was charged with it.",
     "",
 )
 

@@ -1,4 +1,4 @@
-"""Checks of the arguments of public functions against their annotations, with the sentence of any other wrong value."""
+"""Checks of arguments and of a dataclass's fields against their annotations, with the sentence of any wrong value."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Iterable as AnyIterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -15,13 +16,13 @@ import numpy as np
 from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError
 from fl_core.base.text import short
+from fl_core.base.values import NOUNS
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MOST = 2**63
 """No whole number that means anything here is larger."""
 _PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "None"}
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -51,7 +52,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError:
             return function(*arguments, **named)  # says what is missing, or unknown
         if not hints:
-            hints.update(get_type_hints(function), **{"return": None})
+            hints.update(get_type_hints(function))
         for name, value in bound.items():
             if name in hints and signature.parameters[name].kind not in _PACKED:
                 check_argument(name, value, hints[name])
@@ -75,6 +76,17 @@ def check_argument(name: str, value: Any, hint: Any) -> None:
         raise InputError(f"{name} is {short(value)}, but it must be {_words(hint)}.")
 
 
+def check_fields(record: Any) -> None:
+    """Refuse a dataclass that has a value of another type than its field's.
+
+    Raises:
+        InputError: for the first such field.
+    """
+    hints = get_type_hints(type(record))
+    for one in fields(record):
+        check_argument(one.name, getattr(record, one.name), hints[one.name])
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Return True for a value of an annotation's type; annotations that nothing is known of take anything."""
     if hint in (int, float, str, bool):
@@ -92,11 +104,13 @@ def _fits(value: Any, hint: Any) -> bool:
     if issubclass(cls, (str, Path)):
         return isinstance(value, cls)
     if issubclass(cls, Mapping):
-        return isinstance(value, Mapping) and (not inner or _all_fit(value, inner[0], value.values(), inner[1]))
-    if cls is tuple and inner and Ellipsis not in inner:
-        return _is_series(value, tuple) and len(value) == len(inner) and all(map(_fits, value, inner))
-    if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
-        return _is_series(value, cls) and (not inner or not _has_entries(value) or _all_fit(value, inner[0]))
+        keys, values = inner or (Any, Any)
+        return isinstance(value, Mapping) and all(_fits(k, keys) and _fits(v, values) for k, v in value.items())
+    if _is_record(cls, inner):
+        return _is_series(value, cls) and len(value) == len(inner) and all(map(_fits, value, inner))
+    if _holds_many(cls):
+        looked_into = value if inner and isinstance(value, Collection) else ()  # an iterator would be used up
+        return _is_series(value, cls) and all(_fits(one, inner[0]) for one in looked_into)
     if cls is np.ndarray:
         return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
     return isinstance(value, cls)
@@ -121,19 +135,22 @@ def _is_series(value: Any, cls: type) -> bool:
     return isinstance(value, (tuple, list) if cls is tuple else cls) and not isinstance(value, (str, bytes, Mapping))
 
 
-def _has_entries(value: Any) -> bool:
-    """Return True for what can be looked into without using it up."""
-    return isinstance(value, Collection)
+def _is_record(cls: type, inner: tuple[Any, ...]) -> bool:
+    """Return True for `tuple[X, Y]`, whose entries have a type each."""
+    return cls is tuple and bool(inner) and Ellipsis not in inner
 
 
-def _all_fit(first: Any, hint: Any, second: Any = (), other: Any = None) -> bool:
-    return all(_fits(one, hint) for one in first) and all(_fits(one, other) for one in second)
+def _holds_many(cls: type) -> bool:
+    """Return True for the types of series, such as `Sequence`, `Iterable`, `list` and `tuple`."""
+    return cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc")
 
 
 def _words(hint: Any) -> str:
     """Name an annotation's type in words."""
-    if hint in _NOUNS:
-        return _NOUNS[hint]
+    if hint in NOUNS:
+        return NOUNS[hint]
+    if hint is type(None):
+        return "None"
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_words(one) for one in inner))
@@ -144,9 +161,9 @@ def _words(hint: Any) -> str:
         return "something else"
     if issubclass(cls, Mapping):
         return "a mapping" + (f" of {_many(inner[0])} to {_many(inner[1])}" if inner else "")
-    if cls is tuple and inner and Ellipsis not in inner:
+    if _is_record(cls, inner):
         return f"({', '.join(_words(one) for one in inner)})"
-    if cls in (tuple, list) or (issubclass(cls, AnyIterable) and cls.__module__ == "collections.abc"):
+    if _holds_many(cls):
         return "a list" + (f" of {_many(inner[0])}" if inner else "")
     if cls is np.ndarray:
         return "an array of numbers"

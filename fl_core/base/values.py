@@ -16,7 +16,8 @@ from typing import Any, get_args, get_type_hints
 
 from fl_core.base.errors import InputError, require
 
-_NOUNS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+NOUNS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+"""Types in words, for messages."""
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _COMMAS = re.compile(r",(?![^()]*\))")
 
@@ -39,7 +40,7 @@ def read_value(field: str, value: Any, kind: type, finite: bool = False) -> Any:
     """
     found = _converted(value, kind)
     if found is None or (kind is float and (math.isnan(found) or (finite and math.isinf(found)))):
-        raise InputError(f"{field} is {value!r}, but it must be {'a finite number' if finite else _NOUNS[kind]}.")
+        raise InputError(f"{field} is {value!r}, but it must be {'a finite number' if finite else NOUNS[kind]}.")
     return found
 
 

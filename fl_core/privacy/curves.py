@@ -7,6 +7,7 @@ noise multiplier σ is the noise's standard deviation divided by the l2 sensitiv
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -60,10 +61,11 @@ def require_sampling_rate(sampling_rate: float) -> None:
 
 
 def require_noise_multiplier(noise_multiplier: float, zero_allowed: bool = True) -> None:
-    """Refuse NaN, negative numbers and, where it would mean no noise at all, 0."""
+    """Refuse NaN, negative numbers, those beyond all floats and, where it would mean no noise at all, 0."""
+    known = is_number(noise_multiplier) and (noise_multiplier <= sys.float_info.max or noise_multiplier == math.inf)
     require(
-        is_number(noise_multiplier) and (noise_multiplier > 0 or (zero_allowed and noise_multiplier == 0)),
-        f"noise_multiplier is {noise_multiplier}, but it must be {'0 or more' if zero_allowed else 'above 0'}.",
+        known and (noise_multiplier > 0 or (zero_allowed and noise_multiplier == 0)),
+        f"noise_multiplier is {short(noise_multiplier)}, but it must be {'0 or more' if zero_allowed else 'above 0'}.",
     )
 
 

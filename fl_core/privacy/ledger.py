@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fl_core.base.arguments import check_argument, checked
+from fl_core.base.arguments import checked
 from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.files import digest, spelled_out
@@ -426,7 +426,6 @@ class Ledger:
         require(len(releases) > 0, "releases is empty, but a round that is charged must release something.")
         for release in releases:
             require(isinstance(release.name, str), f"The name of a release is {release.name!r}, but it must be text.")
-            check_argument("noise_multiplier", release.noise_multiplier, float)
             require_noise_multiplier(release.noise_multiplier, zero_allowed=math.isinf(self.epsilon))
             require_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
