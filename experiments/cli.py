@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TextIO
 
-from agents.loggers import logging_to
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
-from experiments.commands.options import Invocation, last_value, parse, with_config
 from experiments.terminal import prepare_streams, shortage
-from fl_core.base.catalogue import forget_read_files
 from fl_core.base.errors import InputError, require, require_name
-from fl_core.base.files import spelled_out
 from fl_core.base.text import printable
 
 USAGE_ERROR = 2
@@ -94,53 +88,9 @@ def _dispatch(arguments: list[str]) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     require_name("command", name, COMMANDS)
-    import torch
+    from experiments.commands.execution import execute
 
-    torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
-    forget_read_files()
-    cls = COMMANDS[name].load()
-    rest = with_config(name, cls, rest, partial(_bare_options, name, cls))
-    invocation = parse(name, cls, rest, _defaults(cls, rest))
-    with logging_to(*invocation.loggers), _streams(invocation):
-        result = invocation.command.execute()
-    if invocation.json:
-        print(json.dumps(spelled_out(result), allow_nan=False, default=str))
-
-
-def _has_federation(cls: type[Any]) -> bool:
-    return "federation" in {one.name for one in dataclasses.fields(cls)}
-
-
-def _bare_options(name: str, cls: type[Any], arguments: Sequence[str]) -> list[str]:
-    """Convert `--agent.NAME` and `--federation.NAME`, and refuse names that could be either's."""
-    if not _has_federation(cls):
-        return [*arguments]
-    from experiments.commands.owners import bare_options  # it needs the agents, which other commands do without
-
-    return bare_options(name, cls, arguments)
-
-
-@contextlib.contextmanager
-def _streams(invocation: Invocation) -> Iterator[None]:
-    """Silence a command, or keep standard output free for its result."""
-    with contextlib.ExitStack() as stack:
-        if invocation.quiet:
-            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-        elif invocation.json:
-            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        yield
-
-
-def _defaults(command: type[Any], arguments: list[str]) -> Any:
-    """Make a command's defaults: those of the task that the arguments name; None for a command without a federation."""
-    # Imported late: a mistyped command should not wait for torch.
-    from envs.tasks import find_task
-
-    if not _has_federation(command):
-        return None
-    return command(federation=find_task(last_value(arguments, "task") or "digits").federation)
+    execute(name, rest)
 
 
 if __name__ == "__main__":

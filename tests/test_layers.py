@@ -32,8 +32,8 @@ NAMES_OF_ENVS = {"envs.faces", "envs.knobs", "envs.signals"}
 """What policies may import from envs: names of knobs and signals, and what finds them in an environment."""
 
 LATE = {
-    ("experiments.cli", "experiments.commands.owners"): "it needs the agents, which a mistyped command does without",
-    ("experiments.cli", "envs.tasks"): "a mistyped command is refused without waiting for torch",
+    ("experiments.cli", "experiments.commands.execution"): "help, version and mistyped commands do not wait for torch",
+    ("experiments.commands.execution", "experiments.commands.owners"): "it needs the agents; other commands do without",
     ("envs.render", "envs.picture"): "few episodes are rendered, and matplotlib takes its time",
 }
 """Imports inside functions, (module, imported module) -> why they are not at its top."""

@@ -96,6 +96,21 @@ def test_the_module_run_as_a_program_exits_with_the_status_of_the_command(folder
     assert "command 'lst' is unknown" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"), [([], 0), (["--help"], 0), (["-h"], 0), (["--version"], 0), (["lst"], 2), (["run\0"], 2)]
+)
+def test_what_names_no_command_is_answered_without_the_heavy_libraries(arguments, status):
+    heavy = {"torch", "stable_baselines3", "gymnasium", "scipy", "matplotlib", "pandas", "opacus"}
+    code = (
+        f"import sys; from experiments.cli import main; status = main({arguments!r}); "
+        f"print('loaded:', *sorted(sys.modules.keys() & {heavy!r})); sys.exit(status)"
+    )
+    root = Path(cli.__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=False)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_help_explains_every_option_with_the_task_as_default(capsys):
     assert main([]) == 0
     overview = capsys.readouterr().out
