@@ -13,9 +13,15 @@ from rich.console import Console
 from fl_core.base.text import printable
 
 _LOWER = "lower batch-size, local-steps, clients or memory-limit-mib"
-_MEMORY = re.compile(r"allocat|out of memory|memory|alloc_cpu|failed to map segment|CUBLAS_STATUS_ALLOC", re.IGNORECASE)
+MEMORY = re.compile(
+    r"allocat|out of memory|memory|bad_alloc|alloc_cpu|failed to map segment|CUBLAS_STATUS_ALLOC", re.IGNORECASE
+)
 _THREADS = re.compile(r"can't start new thread|Resource temporarily unavailable", re.IGNORECASE)
 _NUMBERS = re.compile(r"overflow|too (large|big)|out of range|cannot be converted", re.IGNORECASE)
+
+
+class LibrariesDoNotFit(MemoryError):
+    """The limit on the address space is too low for the libraries; the message is one sentence."""
 
 
 def prepare_streams() -> None:
@@ -46,9 +52,11 @@ def shortage(error: BaseException) -> str | None:
     """Write what the machine has too little of as a sentence; None for an error of another kind."""
     said = str(error).strip().splitlines()
     first = printable(said[0]) if said else type(error).__name__
+    if isinstance(error, LibrariesDoNotFit):
+        return first
     if isinstance(error, ImportError):
-        return f"The memory does not suffice to load the libraries ({first})." if _MEMORY.search(first) else None
-    if isinstance(error, MemoryError) or _MEMORY.search(first):
+        return f"The memory does not suffice to load the libraries ({first})." if MEMORY.search(first) else None
+    if isinstance(error, MemoryError) or MEMORY.search(first):
         return f"The memory does not suffice ({first[:200]}); {_LOWER}."
     if _THREADS.search(first):
         return f"The system allows no further thread or process ({first[:200]}); lower jobs, or its other load."

@@ -1,0 +1,58 @@
+"""A limit on the address space (`ulimit -v`) that the libraries do not fit into is told before they are loaded.
+
+PyTorch and protobuf do not report every failed allocation while they are loaded: the process aborts, or ends in an error
+about something else. So a process of its own tries it first, where such a limit is set.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+from experiments.terminal import MEMORY, LibrariesDoNotFit
+
+AMPLE = 8_000_000_000
+"""Bytes of address space above which nothing is tried: all libraries, CUDA's among them, took 3.7e9 when measured."""
+_TRY = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+sys.path[:] = json.loads(sys.argv[1])
+import torch, torch.utils.tensorboard
+from experiments.commands.catalog import COMMANDS
+COMMANDS[sys.argv[2]].load()
+"""
+_KILLED = (-signal.SIGABRT, -signal.SIGSEGV, -getattr(signal, "SIGBUS", 7), -getattr(signal, "SIGKILL", 9))
+
+
+def require_room_for_libraries(command: str) -> None:
+    """Try to load what a command needs, where the address space is limited to less than `AMPLE`.
+
+    Args:
+        command: name of a command.
+
+    Raises:
+        LibrariesDoNotFit: they cannot be loaded under the limit.
+    """
+    limit = _limit()
+    if limit is None or limit >= AMPLE:
+        return
+    arguments = [sys.executable, "-c", _TRY, json.dumps(sys.path), command]
+    done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    # What fails for another reason fails again in this process, and is told there.
+    if done.returncode in _KILLED or (done.returncode and MEMORY.search(done.stderr.decode(errors="replace"))):
+        raise LibrariesDoNotFit(
+            f"The limit on memory (`ulimit -v`) is {limit / 1e9:.3g} GB, into which the libraries of `dpilot {command}` "
+            f"cannot be loaded; with CUDA's they take about 4 GB, beside the work itself: allow 6 GB, or lift the limit."
+        )
+
+
+def _limit() -> int | None:
+    """Bytes that the address space may take; None where there is no limit or no such thing."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
