@@ -1,7 +1,7 @@
 """A limit on the address space (`ulimit -v`) that the libraries do not fit into is told before they are loaded.
 
-PyTorch and protobuf do not report every failed allocation while they are loaded: the process aborts, or ends in an error
-about something else. So a process of its own tries it first, where such a limit is set.
+PyTorch and protobuf do not report every failed allocation while they are loaded: the process aborts, or ends in an
+error about something else. So a process of its own tries it first, where such a limit is set.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def require_room_for_libraries(command: str) -> None:
     # What fails for another reason fails again in this process, and is told there.
     if done.returncode in _KILLED or (done.returncode and MEMORY.search(done.stderr.decode(errors="replace"))):
         raise LibrariesDoNotFit(
-            f"The limit on memory (`ulimit -v`) is {limit / 1e9:.3g} GB, into which the libraries of `dpilot {command}` "
-            f"cannot be loaded; with CUDA's they take about 4 GB, beside the work itself: allow 6 GB, or lift the limit."
+            f"The limit on memory (`ulimit -v`) is {limit / 1e9:.3g} GB, into which the libraries of `dpilot "
+            f"{command}` cannot be loaded; with CUDA's they take about 4 GB, beside the work: "
+            "allow 6 GB, or lift the limit."
         )
 
 

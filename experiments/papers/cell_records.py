@@ -7,14 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.papers.cell_checks import check_results
 from experiments.papers.cells import Cell
 from experiments.records.finished import FORMAT
 from fl_core.base.errors import InputError, require
 from fl_core.base.sealed import first_difference, read_sealed
-
-_RESULTS = frozenset(
-    ("figures", "history", "tests", "privacy", "diverged", "uplink_bytes", "seconds", "seconds_per_round")
-)
 
 
 def write_record(cell: Cell, folder: Path, results: Mapping[str, Any]) -> None:
@@ -33,7 +30,7 @@ def read_record(cell: Cell, folder: Path) -> dict[str, Any]:
         InputError: there is none, it is damaged or of an older version, or it is of another run than the cell.
     """
     record = cell.records(folder).read(cell.job)
-    require(set(record) >= _RESULTS, f"The file '{cell.path(folder)}' is no record of a cell.")
+    check_results(record, f"The file '{cell.path(folder)}'")
     return record
 
 
@@ -106,8 +103,20 @@ def _reason(cell: Cell, path: Path) -> tuple[str, str]:
     code = said.get("code") if isinstance(said, Mapping) else None
     if code != cell.code:
         return f"code {code}", ""
-    name, found, here = first_difference(said, cell.asked) or ("nothing", "", "")
+    difference = first_difference(said, cell.asked)
+    if difference is None:
+        return "unreadable", _fault(record, path)
+    name, found, here = difference
     return f"settings {name}", f"{name} is {found} there and {here} here"
+
+
+def _fault(record: Mapping[str, Any], path: Path) -> str:
+    """Describe what makes a record unusable that is of the run that is asked for; "" for nothing."""
+    try:
+        check_results(record, f"The file '{path}'")
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _line(kind: str, sentences: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import experiments.commands.run as run_module
+import experiments.contenders.play as play_module
 from agents import load_controller
 from envs import EnvCore
 from experiments import main
@@ -148,6 +149,57 @@ def test_a_comparison_of_ones_own_controllers_names_their_file() -> None:
     kinds = NAMES | {"mine.py:TwoStep": "controller"}
     assert comparison.origins == {name: f"{kind}, file mine.py, sha256 {digest}" for name, kind in kinds.items()}
     assert [one.label for one in comparison.controllers] == ["fixed 1", "two step to 0.4", "two step to 0.2"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_comparison_goes_on_with_no_other_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, plays = play_module.run_to_the_end, 0
+
+    def stopped(*arguments: Any) -> Any:
+        nonlocal plays
+        plays += 1
+        if plays > 1:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    command = ["compare", *OWN, "--seeds", "1", "--controllers", "fixed:1", "mine.py:TwoStep"]
+    with monkeypatch.context() as patched:
+        patched.setattr(play_module, "run_to_the_end", stopped)
+        assert main(command) == 130
+    (folder,) = Path("runs").iterdir()
+    kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    Path("mine.py").write_text(MINE + "# a remark\n")
+    capsys.readouterr()
+    assert main(["compare", "--resume", str(folder)]) == 2
+    sentence = capsys.readouterr().err
+    assert sentence.count("\n") == 1
+    assert "mine.py" in sentence
+    assert "sha256" in sentence
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == kept
+    Path("mine.py").write_text(MINE)
+    assert main(["compare", "--resume", str(folder)]) == 0
+
+
+def test_a_papers_table_takes_ones_own_parts_and_runs_a_changed_file_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["paper", "fedglp-adp-table3", "--dataset", "mine.py:load", "--model", "mine.py:Net", "--rounds", "1"]
+    command += ["--cells", "epsilon=2", "--methods", "Dynamic", "--guarantees", "sound", "--folder", "table"]
+    command += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "clients=8", "partition=iid"]
+    command += ["controller=mine.py:TwoStep"]
+    for todo in (1, 0):
+        assert main(command) == 0
+        assert f"1 run, {todo} to do" in capsys.readouterr().out
+    (path,) = Path("table/cells").iterdir()
+    asked = json.loads(path.read_text())["asked"]
+    digest = hashlib.sha256(Path("mine.py").read_bytes()).hexdigest()
+    assert json.dumps(asked).count(digest) == 3  # dataset, model and controller
+    forget_read_files()
+    Path("mine.py").write_text(MINE + "# a remark\n")
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "1 run, 1 to do" in printed
+    assert f"sha256 is {digest} there" in printed
 
 
 def test_a_training_on_ones_own_parts_carries_their_file_and_goes_on_with_no_other(

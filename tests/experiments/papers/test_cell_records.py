@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -22,8 +23,12 @@ TINY = ["paper", "fedglp-adp-table1", "--dataset", "digits", "--model", "mlp", "
 TINY += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "--blocks", "fashion-mnist"]
 TINY += ["--methods", "dp-fedavg", "--cells", "epsilon=2", "--guarantees", "sound"]
 RESULTS = {
-    "figures": {}, "history": [], "tests": {}, "privacy": {}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
-    "seconds_per_round": 1.0,
+    "figures": {}, "history": [], "tests": {}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
+    "seconds_per_round": 1.0, "parameters": 10,
+    "privacy": {
+        "spent": 2.0, "certified": 2.0, "updates_only": 2.0, "uploads_view": None, "at_small_delta": None,
+        "uncovered": [],
+    },
 }  # fmt: skip
 
 
@@ -117,6 +122,30 @@ def test_the_record_must_say_what_is_asked(tmp_path):
     assert "has format None, but this version of dpilot reads format 2" in line
     own.path(tmp_path).write_text("{")
     assert find_record(own, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"seconds": "x"}, "seconds is 'x', but it must be a finite number of at least 0"),
+        ({"tests": {"whole": 1.5}}, "but it must be names of tests with numbers between 0 and 1"),
+        ({"figures": {"personal_accuracy": 3}}, "figures is {'personal_accuracy': 3}, but it must be metrics"),
+        ({"history": [{"train_loss": 1.0}]}, "epsilon_spent among them"),
+        ({"privacy": {}}, "is no record of a cell: it lacks privacy.spent"),
+        ({"privacy": RESULTS["privacy"] | {"certified": -1}}, "privacy.certified is -1, but it must be a number of"),
+        ({"privacy": RESULTS["privacy"] | {"certified": "nan"}}, "privacy.certified is 'nan'"),
+        ({"privacy": RESULTS["privacy"] | {"uncovered": ["labels"]}}, "certifies epsilon 2.0, although it names"),
+        ({"privacy": RESULTS["privacy"] | {"basis": 3}}, "privacy.basis is 3, but it must be a text"),
+    ],
+)
+def test_results_that_no_run_has_are_refused_and_the_table_says_why(tmp_path, change, fault):
+    own = cell()
+    write_record(own, tmp_path, RESULTS | change)
+    with pytest.raises(InputError, match=re.escape(fault)):
+        read_record(own, tmp_path)
+    (line,) = unused([own], [own], tmp_path)
+    assert "or damaged, not used" in line
+    assert fault in line
 
 
 def test_other_code_is_kept_only_where_it_is_named(tmp_path):

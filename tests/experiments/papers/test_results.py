@@ -26,6 +26,7 @@ def record(accuracy, **more):
         "privacy": {**privacy, "uncovered": []},
         "diverged": False,
         "uplink_bytes": 4000.0,
+        "parameters": 2410,
         "seconds": 10.0,
         "seconds_per_round": 0.5,
         **more,

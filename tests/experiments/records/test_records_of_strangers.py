@@ -20,6 +20,14 @@ from envs import EnvCore, Setting
 from experiments.cli import main
 from experiments.commands.ledger import print_report
 from experiments.contenders.trainings import load_trainings
+from experiments.papers.cell_records import read_record as read_record_of_cell
+from experiments.papers.cells import make_cells
+from experiments.papers.measures import MEASURES
+from experiments.papers.progress import TableProgress
+from experiments.papers.results import gather, write_data
+from experiments.papers.runs import run_cell
+from experiments.papers.sheets import markdown
+from experiments.papers.tables import find_table
 from experiments.records.comparison import Comparison
 from experiments.records.ledger_file import read_record
 from experiments.reports.comparison import table
@@ -148,6 +156,28 @@ def test_comparisons(edits: int, compared: Path) -> None:
         assert all((table(comparison), verdict(comparison), comparison.basis))
 
     _hold(compared / "comparison.json", use, edits, lambda record: record)
+
+
+@pytest.mark.parametrize("edits", COUNTS)
+def test_cells_of_papers(edits: int, tmp_path: Path) -> None:
+    table = find_table("fedglp-adp-table3")
+    change = {"dataset": "digits", "model": "mlp", "rounds": 2, "clients": 8, "local_steps": 1, "local_epochs": 0.0}
+    cell = make_cells(table, ("sound",), 1, change | {"executor": "vectorized"}, curves=True)[0]
+    run_cell(cell, tmp_path, lambda rounds: None)
+    path = cell.path(tmp_path)
+
+    def use() -> None:
+        record = read_record_of_cell(cell, tmp_path)
+        for measure in MEASURES.values():
+            measure.read(record, 50.0)
+            if measure.after is not None:
+                measure.curve(record)
+        results = gather(table, [cell], tmp_path)
+        write_data(table, results, tmp_path)
+        assert markdown(table, results)
+        TableProgress([], [cell], tmp_path, 1)
+
+    _hold(path, use, edits)
 
 
 DEPTH = "[" * 100_000 + "]" * 100_000
