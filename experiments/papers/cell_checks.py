@@ -10,6 +10,7 @@ from fl_core.base.bounds import is_number
 from fl_core.base.errors import require
 from fl_core.base.files import json_number
 from fl_core.base.text import short
+from fl_core.run.choices import EVALUATIONS
 
 _Check = tuple[Callable[[Any], bool], str]
 
@@ -54,8 +55,8 @@ _RESULTS: Mapping[str, _Check] = {
         "a list of rounds, each metrics with numbers, epsilon_spent among them and accuracies between 0 and 1",
     ),
     "tests": (
-        lambda v: isinstance(v, Mapping) and all(map(_is_share, v.values())),
-        "names of tests with numbers between 0 and 1",
+        lambda v: isinstance(v, Mapping) and set(v) == set(EVALUATIONS) and all(map(_is_share, v.values())),
+        f"numbers between 0 and 1 for {', '.join(EVALUATIONS)}",
     ),
     "privacy": (lambda v: isinstance(v, Mapping), "a privacy report"),
     "diverged": _FLAG,

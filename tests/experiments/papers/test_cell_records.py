@@ -23,7 +23,7 @@ TINY = ["paper", "fedglp-adp-table1", "--dataset", "digits", "--model", "mlp", "
 TINY += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "--blocks", "fashion-mnist"]
 TINY += ["--methods", "dp-fedavg", "--cells", "epsilon=2", "--guarantees", "sound"]
 RESULTS = {
-    "figures": {}, "history": [], "tests": {}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
+    "figures": {}, "history": [], "tests": {"holdout": 0.5, "classes": 0.5, "whole": 0.5}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
     "seconds_per_round": 1.0, "parameters": 10,
     "privacy": {
         "spent": 2.0, "certified": 2.0, "updates_only": 2.0, "uploads_view": None, "at_small_delta": None,
@@ -128,7 +128,8 @@ def test_the_record_must_say_what_is_asked(tmp_path):
     ("change", "fault"),
     [
         ({"seconds": "x"}, "seconds is 'x', but it must be a finite number of at least 0"),
-        ({"tests": {"whole": 1.5}}, "but it must be names of tests with numbers between 0 and 1"),
+        ({"tests": {"whole": 0.5}}, "but it must be numbers between 0 and 1 for holdout"),
+        ({"tests": RESULTS["tests"] | {"whole": 1.5}}, "but it must be numbers between 0 and 1 for holdout"),
         ({"figures": {"personal_accuracy": 3}}, "figures is {'personal_accuracy': 3}, but it must be metrics"),
         ({"history": [{"train_loss": 1.0}]}, "epsilon_spent among them"),
         ({"privacy": {}}, "is no record of a cell: it lacks privacy.spent"),
