@@ -23,8 +23,8 @@ TINY = ["paper", "fedglp-adp-table1", "--dataset", "digits", "--model", "mlp", "
 TINY += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "--blocks", "fashion-mnist"]
 TINY += ["--methods", "dp-fedavg", "--cells", "epsilon=2", "--guarantees", "sound"]
 RESULTS = {
-    "figures": {}, "history": [], "tests": {"holdout": 0.5, "classes": 0.5, "whole": 0.5}, "diverged": False, "uplink_bytes": 0.0, "seconds": 1.0,
-    "seconds_per_round": 1.0, "parameters": 10,
+    "figures": {}, "history": [], "tests": {"holdout": 0.5, "classes": 0.5, "whole": 0.5}, "diverged": False,
+    "uplink_bytes": 0.0, "seconds": 1.0, "seconds_per_round": 1.0, "parameters": 10,
     "privacy": {
         "spent": 2.0, "certified": 2.0, "updates_only": 2.0, "uploads_view": None, "at_small_delta": None,
         "uncovered": [],
