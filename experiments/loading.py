@@ -7,6 +7,7 @@ error about something else. So a process of its own tries it first, where such a
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ import torch, torch.utils.tensorboard
 from experiments.commands.catalog import COMMANDS
 COMMANDS[sys.argv[2]].load()
 """
+_FRAMES = re.compile(r"^ .*$", re.MULTILINE)
+"""Lines of a traceback that quote code: a module may be named after memory."""
 _KILLED = (-signal.SIGABRT, -signal.SIGSEGV, -getattr(signal, "SIGBUS", 7), -getattr(signal, "SIGKILL", 9))
 
 
@@ -40,8 +43,9 @@ def require_room_for_libraries(command: str) -> None:
         return
     arguments = [sys.executable, "-c", _TRY, json.dumps(sys.path), command]
     done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    said = _FRAMES.sub("", done.stderr.decode(errors="replace"))
     # What fails for another reason fails again in this process, and is told there.
-    if done.returncode in _KILLED or (done.returncode and MEMORY.search(done.stderr.decode(errors="replace"))):
+    if done.returncode in _KILLED or (done.returncode and MEMORY.search(said)):
         raise LibrariesDoNotFit(
             f"The limit on memory (`ulimit -v`) is {limit / 1e9:.3g} GB, into which the libraries of `dpilot "
             f"{command}` cannot be loaded; with CUDA's they take about 4 GB, beside the work: "

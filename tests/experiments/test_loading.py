@@ -57,6 +57,7 @@ def test_a_command_under_any_limit_works_or_ends_in_one_sentence(size: float, co
         ("raise MemoryError", False),
         ("raise TypeError('could not build: out of memory')", False),
         ("raise ImportError('no such library')", True),
+        ("import json\ndef read_memory(text): return json.loads(text)\nread_memory('{')", True),
         ("", True),
     ],
 )
