@@ -1,7 +1,8 @@
 """A limit on the address space (`ulimit -v`) that the libraries do not fit into is told before they are loaded.
 
 PyTorch and protobuf do not report every failed allocation while they are loaded: the process aborts, or ends in an
-error about something else. So a process of its own tries it first, where such a limit is set.
+error about something else, and OpenBLAS tries again for ever. So a process of its own tries it first, where such a
+limit is set.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from experiments.terminal import MEMORY, LibrariesDoNotFit
 
 AMPLE = 8_000_000_000
 """Bytes of address space above which nothing is tried: all libraries, CUDA's among them, took 3.7e9 when measured."""
+SECONDS = 30
+"""Processor time that loading may take; it took 5 s when measured. Load of the machine does not add to it."""
 _TRY = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+seconds, most = int(sys.argv[3]), resource.getrlimit(resource.RLIMIT_CPU)[1]
+resource.setrlimit(resource.RLIMIT_CPU, (seconds if most < 0 else min(seconds, most), most))
 sys.path[:] = json.loads(sys.argv[1])
 import torch, torch.utils.tensorboard
 from experiments.commands.catalog import COMMANDS
@@ -26,7 +31,8 @@ COMMANDS[sys.argv[2]].load()
 """
 _FRAMES = re.compile(r"^ .*$", re.MULTILINE)
 """Lines of a traceback that quote code: a module may be named after memory."""
-_KILLED = (-signal.SIGABRT, -signal.SIGSEGV, -getattr(signal, "SIGBUS", 7), -getattr(signal, "SIGKILL", 9))
+_DEADLY = {"SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL", "SIGXCPU"}
+_KILLED = tuple(-one for one in signal.Signals if one.name in _DEADLY)
 
 
 def require_room_for_libraries(command: str) -> None:
@@ -41,7 +47,7 @@ def require_room_for_libraries(command: str) -> None:
     limit = _limit()
     if limit is None or limit >= AMPLE:
         return
-    arguments = [sys.executable, "-c", _TRY, json.dumps(sys.path), command]
+    arguments = [sys.executable, "-c", _TRY, json.dumps(sys.path), command, str(SECONDS)]
     done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     said = _FRAMES.sub("", done.stderr.decode(errors="replace"))
     # What fails for another reason fails again in this process, and is told there.

@@ -54,6 +54,7 @@ def test_a_command_under_any_limit_works_or_ends_in_one_sentence(size: float, co
     ("tried", "fits"),
     [
         ("import os; os.abort()", False),
+        ("import sys; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass", False),
         ("raise MemoryError", False),
         ("raise TypeError('could not build: out of memory')", False),
         ("raise ImportError('no such library')", True),
