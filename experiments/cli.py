@@ -14,19 +14,19 @@ from typing import Any, TextIO
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
 from experiments.loading import require_room_for_libraries
-from experiments.terminal import prepare_streams, shortage
+from experiments.terminal import JobsFailed, prepare_streams, shortage
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.text import printable
 
 USAGE_ERROR = 2
-SHORTAGE = 1
+SHORTAGE = JOBS_FAILED = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    The exit status is 0, 2 for anything the user can mend, 1 where the machine has too little of something, 128 and its
-    number for a signal.
+    The exit status is 0, 2 for anything the user can mend, 1 where the machine has too little of something
+    or jobs of a sweep failed, 128 and its number for a signal.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     prepare_streams()
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _dispatch(arguments)
     except InputError as error:
         return _complain(str(error), error)
+    except JobsFailed as error:
+        return _complain(str(error), error, JOBS_FAILED)
     except KeyboardInterrupt as stop:
         print(f"dpilot: {told(stop)}", file=sys.stderr)
         return exit_status(stop)

@@ -24,6 +24,10 @@ class LibrariesDoNotFit(MemoryError):
     """The limit on the address space is too low for the libraries; the message is one sentence."""
 
 
+class JobsFailed(Exception):
+    """Jobs of a sweep failed, while the others were done and kept; the message tells of each."""
+
+
 def prepare_streams() -> None:
     """Make standard output and error ready for any letter, and open them to nowhere where they are closed.
 

@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "fl_core": (("base",), ("data", "models", "privacy"), ("recipes",), ("training",), ("run",), ("audit",)),
     "experiments": (
         ("records", "terminal"),
-        ("statistics",),
+        ("statistics", "workers", "loading"),
         ("reports", "contenders"),
         ("papers",),
         ("commands",),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from experiments.terminal import JobsFailed
 from fl_core.base.errors import FileError, InputError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
@@ -49,20 +50,20 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def resumable(command: str, folder: Path, kept: Callable[[], str]) -> Iterator[None]:
+def resumable(command: str, folder: Path, kept: Callable[[], str], options: Sequence[str] = ()) -> Iterator[None]:
     """Add to what stops the work in a folder, an interruption, a full disk or memory, what is kept and how to go on.
 
     Args:
         command: that goes on with `--resume FOLDER`.
         folder: of the results.
         kept: describes what lies there at that moment.
+        options: to be typed beside the folder.
     """
     try:
         yield
-    except (KeyboardInterrupt, FileError, OSError, MemoryError) as error:
-        error.add_note(
-            f"'{folder}' holds {kept()}; to go on: {shlex.join(['dpilot', command, '--resume', str(folder)])}"
-        )
+    except (KeyboardInterrupt, FileError, OSError, MemoryError, JobsFailed) as error:
+        words = ["dpilot", command, "--resume", str(folder), *options]
+        error.add_note(f"'{folder}' holds {kept()}; to go on: {shlex.join(words)}")
         raise
 
 
@@ -76,7 +77,8 @@ def require_alone(command: Any) -> None:
     """Refuse other options beside `--resume`, which takes them from the folder.
 
     Args:
-        command: a dataclass with a field `resume`, and defaults for all others.
+        command: a dataclass with a field `resume`, and defaults for all others; `workers`, which change no result, may
+            be given.
 
     Raises:
         InputError: an option is not the default.
@@ -84,7 +86,7 @@ def require_alone(command: Any) -> None:
     usual = type(command)()
     for one in fields(command):
         mine, default = getattr(command, one.name), getattr(usual, one.name)
-        if one.name == "resume" or mine == default:
+        if one.name in ("resume", "workers") or mine == default:
             continue
         nested = fields(mine) if is_dataclass(mine) else ()
         names = [inner.name for inner in nested if getattr(mine, inner.name) != getattr(default, inner.name)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +24,14 @@ from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
 from experiments.records.folder import require_writable
 from experiments.records.order import read_order, write_order
-from fl_core.base.bounds import count
+from experiments.workers.options import WorkerOptions
+from experiments.workers.starting import start_workers
 from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
 from fl_core.base.files import drop_leftovers
 from fl_core.base.values import field_kinds, read_assignment, read_value
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
 from fl_core.run.config import FederationConfig
-
-JOBS = count(1, 256, "more than the machine has processors are slower")
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,6 @@ class PaperCommand:
     rounds_to_accuracy."""
     curves: bool = False
     """Measure accuracy after every round, and draw it over the rounds; by default only at the end."""
-    jobs: int = 1
-    """Processes that run cells side by side, one thread each."""
     runs: Path = Path("runs")
     """Folder that receives the table's folder."""
     yes: bool = False
@@ -79,12 +77,14 @@ class PaperCommand:
     since can change a result; the results name them."""
     resume: Path | None = None
     """Folder of an interrupted table to continue; every other option is taken from it."""
+    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
+    """Where cells run."""
 
     def execute(self) -> Any:
         """Run what is missing, write the results, print them and return them; without a name, the list of tables."""
         if self.resume is not None:
             require_alone(self)
-            return _ordered(self.resume).execute()
+            return replace(_ordered(self.resume), workers=self.workers).execute()
         if not self.name:
             return ListCommand("papers").execute()
         table, change = find_table(self.name, self.measure, self.target), self._change()
@@ -98,14 +98,16 @@ class PaperCommand:
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
         wanted = [cell for cell in everything if cell.guarantee in (*self.guarantees, NO_NOISE)]
         chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)
-        _announce(table, chosen, everything, folder)
         shown = {cell.block for cell in chosen}
         # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
         whole = [cell for cell in everything if cell.block in shown or not cell.substitute_for]
-        drop_leftovers(folder)
-        write_order(folder, "paper", {name: getattr(self, name) for name in _OPTIONS}, {})
-        with resumable("paper", folder, lambda: counted(_finished(chosen, folder), "finished cell")):
-            run_cells(chosen, folder, self.jobs, lambda: _write(table, gather(table, whole, folder), folder, {}))
+        with start_workers(self.workers) as backend:
+            _announce(table, chosen, everything, folder)
+            drop_leftovers(folder)
+            write_order(folder, "paper", {name: getattr(self, name) for name in _OPTIONS}, {})
+            with self._resumable(chosen, folder):
+                run_cells(chosen, folder, backend, lambda: _write(table, gather(table, whole, folder), folder, {}))
+        with self._resumable(chosen, folder):
             results = gather(table, whole, folder)
             _write(table, results, folder, draw(table, results, folder))
         print_sheets([result for result in results if result.block.name in shown])
@@ -114,13 +116,19 @@ class PaperCommand:
         )
         return {"folder": str(folder), **table_json(table, results)}
 
+    def _resumable(self, cells: Sequence[Cell], folder: Path) -> AbstractContextManager[None]:
+        """Say how to go on with these cells, whatever stops them."""
+        return resumable(
+            "paper", folder, lambda: counted(_finished(cells, folder), "finished cell"), self.workers.typed
+        )
+
     def _blocks(self, table: PaperTable) -> tuple[str, ...]:
         """List the blocks asked for: where none is named, those of the named dataset, if the table has it."""
         return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
     def _check(self) -> None:
         require_count("seeds", self.seeds)
-        JOBS.check("jobs", self.jobs)
+        self.workers.check()
         require_count("rounds", self.rounds, least=0)
         require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
         for guarantee in self.guarantees:
@@ -143,8 +151,8 @@ class PaperCommand:
         return "__".join(word for word in words if word)
 
 
-_OPTIONS = tuple(one.name for one in fields(PaperCommand) if one.name not in ("runs", "folder", "resume"))
-"""Options that the order of a table holds: all but its place."""
+_OPTIONS = tuple(one.name for one in fields(PaperCommand) if one.name not in ("runs", "folder", "resume", "workers"))
+"""Options that the order of a table holds: all but its place and its workers."""
 
 
 def _ordered(folder: Path) -> PaperCommand:

@@ -18,6 +18,7 @@ from envs.instances import instance_seeds
 from envs.tasks import Task, find_task
 from experiments.contenders.contenders import Online
 from experiments.contenders.preparing import parse_contender
+from experiments.papers.cell_checks import check_results
 from experiments.papers.tables import Block, Layer, PaperTable, merge
 from experiments.records.finished import FinishedJobs, Job
 from fl_core.base.code_version import code_version
@@ -115,7 +116,7 @@ class Cell:
 
     def records(self, folder: Path) -> FinishedJobs:
         """Return the finished cells in the folder of a table."""
-        return FinishedJobs(folder / "cells")
+        return FinishedJobs(folder / "cells", check=check_results)
 
     def path(self, folder: Path) -> Path:
         """Path of its record in the folder of a table."""

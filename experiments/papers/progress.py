@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typing_extensions import override
 
 from experiments.papers.cell_records import find_record
 from experiments.papers.cells import Cell
+from experiments.workers.runner import Watch, Work
+
+Finished = Callable[[], object]
+"""Callback after every cell."""
 
 
 class TimeLeft:
@@ -35,12 +40,22 @@ def _kind(cell: Cell) -> tuple[str, str, str]:
     return cell.block, cell.row, cell.federation.guarantee
 
 
-class TableProgress:
+class TableProgress(Watch):
     """Progress bar of cells with the time left, and a line for each finished one, on standard error."""
 
-    def __init__(self, missing: Sequence[Cell], done: Sequence[Cell], folder: Path, jobs: int):
-        """Start at the cells that earlier commands have done."""
-        self._missing, self._folder, self._jobs = list(missing), folder, jobs
+    def __init__(self, missing: Sequence[Cell], done: Sequence[Cell], folder: Path, jobs: int, finished: Finished):
+        """Start at the cells that earlier commands have done.
+
+        Args:
+            missing: cells to run.
+            done: cells that are finished.
+            folder: of the table.
+            jobs: cells that run at a time.
+            finished: told after every cell.
+        """
+        super().__init__()
+        self._missing, self._folder, self._jobs, self._told = list(missing), folder, jobs, finished
+        self._cells = {cell.key: cell for cell in missing}
         self._running: dict[str, tuple[float, int]] = {}
         self._estimate = TimeLeft()
         for cell in done:
@@ -65,19 +80,21 @@ class TableProgress:
     ) -> None:
         self._progress.stop()
 
-    def started(self, cell: Cell) -> None:
-        """Begin a cell."""
-        self._running[cell.key] = time.monotonic(), 0
+    @override
+    def started(self, work: Work) -> None:
+        self._running[work.job.key] = time.monotonic(), 0
 
-    def advanced(self, cell: Cell, rounds: int) -> None:
-        """Count rounds of a cell that are done."""
+    @override
+    def advanced(self, work: Work, rounds: int) -> None:
+        cell = self._cells[work.job.key]
         began, before = self._running[cell.key]
         self._running[cell.key] = began, before + rounds
         words = f"{cell.row}, {cell.column}, round {before + rounds} of {cell.federation.rounds}"
         self._progress.update(self._task, description=words, left=self._left())
 
-    def finished(self, cell: Cell) -> None:
-        """End a cell, whose record is on disk."""
+    @override
+    def finished(self, work: Work) -> None:
+        cell = self._cells[work.job.key]
         del self._running[cell.key]
         self._missing.remove(cell)
         record = find_record(cell, self._folder) or {}
@@ -86,6 +103,12 @@ class TableProgress:
         self._progress.update(self._task, advance=1, left=self._left())
         words = f"{cell}: {_accuracy(record)} after {_time(seconds)}; {self._left() or 'all done'}"
         self._progress.console.print(words, highlight=False, markup=False)
+        self._told()
+
+    @override
+    def failed(self, work: Work) -> None:
+        self._running.pop(work.job.key, None)
+        self._missing.remove(self._cells[work.job.key])
 
     def _left(self) -> str:
         """Time left, in words."""

@@ -15,7 +15,6 @@ from envs import EnvCore
 from envs.acting import Policy
 from envs.playing import RowProgress, decisions
 from experiments.contenders.preparing import parse_contender
-from experiments.papers.cell_records import write_record
 from experiments.papers.cells import Cell
 from experiments.records.privacy import privacy_report
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
@@ -25,8 +24,8 @@ from fl_core.run.choices import EVALUATIONS
 from fl_core.run.config import RunSettings
 
 
-def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
-    """Run a cell and write its record; an interruption leaves nothing of it but TensorBoard's events.
+def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> dict[str, Any]:
+    """Run a cell and return its results, as JSON values; an interruption leaves nothing but TensorBoard's events.
 
     Args:
         cell: the run.
@@ -43,7 +42,7 @@ def run_cell(cell: Cell, folder: Path, progress: RowProgress) -> None:
         rounds = _play(core, cell, writer, progress)
         writer.hparams(run_parameters(core, cell.controller, cell.seed, ""), final_metrics(core.history[0]))
     seconds = {"seconds": round(time.monotonic() - began, 3), "seconds_per_round": round(usual_time(rounds), 4)}
-    write_record(cell, folder, _results(core) | seconds)
+    return {"seed": cell.seed, **_results(core), **seconds}
 
 
 def cell_core(cell: Cell) -> EnvCore:

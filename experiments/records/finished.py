@@ -52,9 +52,20 @@ class FinishedJobs:
         seconds: time that those took which were found finished.
     """
 
-    def __init__(self, folder: Path | None = None, keeps: bool = True) -> None:
-        """Take the folder, which is made with the first record; without `keeps`, none is added to it."""
-        self._folder, self._keeps = folder, keeps
+    def __init__(
+        self,
+        folder: Path | None = None,
+        keeps: bool = True,
+        check: Callable[[Mapping[str, Any], str], None] = lambda record, where: None,
+    ) -> None:
+        """Take the folder.
+
+        Args:
+            folder: is made with the first record.
+            keeps: whether records are added to it.
+            check: refuses the results in a record with an `InputError`, (record, the file in words).
+        """
+        self._folder, self._keeps, self._check = folder, keeps, check
         self.count, self.seconds = 0, 0.0
 
     def path(self, job: Job) -> Path:
@@ -85,6 +96,7 @@ class FinishedJobs:
         path = self.path(job)
         record = read_sealed(path, FORMAT)
         require_same(record.get("asked"), job.asked, f"The record '{path}'")
+        self._check(record, f"The file '{path}'")
         return record
 
     def find(self, job: Job) -> dict[str, Any] | None:
@@ -107,12 +119,8 @@ class FinishedJobs:
             progress: told of its rounds, also of those done long ago.
             work: does it; given what to tell of the rounds, returns JSON values.
         """
-        found, began, done = self.find(job), time.monotonic(), 0
+        found, began, done = self.recall(job, progress), time.monotonic(), 0
         if found is not None:
-            self.count += 1
-            adopt_choices(found["executors"])
-            self.seconds += float(found["seconds"])
-            progress(int(found["rounds"]))
             return found
 
         def advance(rounds: int) -> None:
@@ -121,10 +129,37 @@ class FinishedJobs:
             progress(rounds)
 
         results = work(advance)
-        seconds = round(time.monotonic() - began, 3)
-        self.keep(job, {**results, "rounds": done, "seconds": seconds, "executors": executor_choices()})
-        self.count += 1
+        self.finish(job, results, done, time.monotonic() - began, executor_choices())
         return results
+
+    def recall(self, job: Job, progress: RowProgress) -> dict[str, Any] | None:
+        """Return the results of a job that is finished, with the executors that it was done by taken over, or None."""
+        found = self.find(job)
+        if found is not None:
+            self.count += 1
+            adopt_choices(found["executors"])
+            self.seconds += float(found["seconds"])
+            progress(int(found["rounds"]))
+        return found
+
+    def finish(
+        self, job: Job, results: Mapping[str, Any], rounds: int, seconds: float, executors: Mapping[str, Any]
+    ) -> None:
+        """Keep the results of a job that was just done.
+
+        Args:
+            job: that was done.
+            results: JSON values.
+            rounds: federated rounds that it took.
+            seconds: that it took.
+            executors: those that were measured to be the faster.
+
+        Raises:
+            FileError: they cannot be written.
+        """
+        measured = {"rounds": rounds, "seconds": round(seconds, 3), "executors": executors}
+        self.keep(job, {**measured, **results})
+        self.count += 1
 
     def drop(self) -> None:
         """Remove all records, once the command's results hold what they say."""

@@ -121,6 +121,11 @@ def _hint(name: str, names: list[str]) -> str:
 _files: dict[tuple[Path, str], ModuleType] = {}
 
 
+def file_modules() -> list[ModuleType]:
+    """Return the modules that were made of users' files; another process cannot import them by their names."""
+    return list(_files.values())
+
+
 def _load_file(path: Path, who: str) -> tuple[ModuleType, Origin]:
     """Import a Python file by its path; the digest is that of the very bytes that are executed."""
     require(os.path.isfile(path), f"{who}: there is no file '{path}'.")

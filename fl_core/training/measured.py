@@ -26,16 +26,24 @@ def executor_choices() -> dict[str, tuple[str, str]]:
     return dict(_choices)
 
 
-def adopt_choices(choices: Mapping[str, Sequence[str]]) -> None:
+def adopt_choices(choices: Mapping[str, Sequence[str]], over_own: bool = False) -> bool:
     """Take over what an earlier process measured, so that `auto` chooses as it did there.
 
     Args:
         choices: from `executor_choices`.
+        over_own: whether they also take the place of what this process has measured itself.
+
+    Returns:
+        True if this process had measured otherwise: executors that it has made before still act by that.
 
     Raises:
         InputError: they are none.
     """
+    differs = False
     for key, choice in choices.items():
         kind, words = (*choice, "", "")[:2]
         require(kind in ("vectorized", "sequential"), f"The measured executor is {kind!r}, but there is none such.")
-        _choices.setdefault(key, (kind, words))
+        differs |= _choices.setdefault(key, (kind, words))[0] != kind
+        if over_own:
+            _choices[key] = kind, words
+    return differs

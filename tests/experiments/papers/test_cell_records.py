@@ -12,11 +12,12 @@ from envs import EnvSpec
 from envs.tasks import TASKS
 from experiments.cli import main
 from experiments.papers import cells as cells_module
-from experiments.papers.cell_records import find_record, kept, read_record, unused, write_record
+from experiments.papers.cell_records import find_record, kept, read_record, unused
 from experiments.papers.cells import make_cells
 from experiments.papers.tables import find_table
 from fl_core.base.errors import InputError
 from fl_core.run.config import FederationConfig
+from tests.experiments.papers.records import write_record
 
 TABLE = find_table("fedglp-adp-table3")
 TINY = ["paper", "fedglp-adp-table1", "--dataset", "digits", "--model", "mlp", "--rounds", "1", "--folder", "here"]

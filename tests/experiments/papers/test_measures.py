@@ -9,13 +9,13 @@ import pytest
 from scipy.stats import norm
 
 from experiments.cli import main
-from experiments.papers.cell_records import write_record
 from experiments.papers.cells import NO_NOISE, make_cells
 from experiments.papers.measures import MEASURES, Reading, mean_of
 from experiments.papers.results import gather, table_json, write_data
 from experiments.papers.sheets import markdown
 from experiments.papers.tables import find_table
 from fl_core.base.errors import InputError
+from tests.experiments.papers.records import write_record
 
 ROUNDS = [
     {"personal_accuracy": 0.2, "train_loss": 2.0, "epsilon_spent": 0.5, "uplink_bytes": 400.0},

@@ -10,6 +10,9 @@ from experiments.cli import main
 from experiments.papers.cells import make_cells
 from experiments.papers.jobs import run_cells
 from experiments.papers.tables import find_table
+from experiments.records.order import write_order
+from experiments.workers.options import WorkerOptions
+from experiments.workers.starting import start_workers
 
 TINY = ["--dataset", "digits", "--model", "mlp", "--rounds", "2", "--change", "local_epochs=0", "local_steps=1"]
 TINY += ["executor=vectorized"]
@@ -110,7 +113,7 @@ def test_finished_cells_are_kept_and_an_interrupted_table_goes_on_to_the_same_re
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(cell)
-        run(cell, *rest)
+        return run(cell, *rest)
 
     run = jobs.run_cell
     monkeypatch.setattr(jobs, "run_cell", interrupted)
@@ -177,7 +180,9 @@ def test_processes_side_by_side_give_the_same_records(folder):
     cells = make_cells(find_table("fedglp-adp-table1"), ("sound",), 1, {**change, "executor": "vectorized"})
     chosen = [cell for cell in cells if cell.column == "epsilon=2" and cell.row in ("DP-FedAvg", "FedGLP-ADP")]
     for name, processes in (("one", 1), ("two", 2)):
-        run_cells(chosen, folder / name, processes, lambda: None)
+        write_order(folder / name, "paper", {}, {})
+        with start_workers(WorkerOptions(jobs=processes)) as backend:
+            run_cells(chosen, folder / name, backend, lambda: None)
     one, two = (
         {name: without_times(content) for name, content in records(folder / where).items()} for where in ("one", "two")
     )

@@ -6,13 +6,13 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from experiments.papers.cell_records import write_record
 from experiments.papers.cells import make_cells
 from experiments.papers.pictures import block_figure, draw
 from experiments.papers.results import gather
 from experiments.papers.sheets import write_markdown
 from experiments.papers.tables import find_table
 from tests.experiments.basis import require_basis
+from tests.experiments.papers.records import write_record
 from tests.experiments.papers.test_measures import ROUNDS, record
 
 CHANGE = {"dataset": "digits", "model": "mlp", "rounds": 3}

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from experiments.papers.cell_records import write_record
 from experiments.papers.cells import make_cells
 from experiments.papers.progress import TimeLeft
 from experiments.papers.results import gather, rank_correlation, write_data
 from experiments.papers.sheets import markdown, sheets
 from experiments.papers.tables import find_table
+from tests.experiments.papers.records import write_record
 
 TABLE = find_table("fedglp-adp-table3")
 

@@ -1,0 +1,60 @@
+"""Start of the workers that a command's options ask for."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from experiments.workers.backends import ANSWER_SECONDS, Backend, Dask, Processes, Ray
+from experiments.workers.options import WorkerOptions
+from fl_core.base.errors import InputError
+
+
+@contextmanager
+def start_workers(options: WorkerOptions) -> Iterator[Backend | None]:
+    """Start the workers; None stands for this process. They end with the block.
+
+    Raises:
+        InputError: a value is not allowed, a package is missing, a cluster does not answer or has too few GPUs.
+    """
+    options.check()
+    if options.backend == "processes" and options.jobs in (None, 1):
+        yield None
+        return
+    backend = _make(options)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def _make(options: WorkerOptions) -> Backend:
+    if options.backend == "processes":
+        return Processes(options.jobs or 1)
+    if options.address and options.address != "auto":
+        _require_answer(options.address)
+    if options.backend == "ray":
+        return Ray(options.address, options.jobs, options.gpus_per_job)
+    return Dask(options.address, options.jobs)
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nothing listens, which the libraries would go on waiting for.
+
+    Raises:
+        InputError: it is none, or nothing answers in time.
+    """
+    try:
+        parts = urlsplit(address if "://" in address else f"tcp://{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        raise InputError(f"address is '{address}', but it must read HOST:PORT.")
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        within = f"within {ANSWER_SECONDS} s" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+        raise InputError(f"address is '{address}', but nothing answers there {within}.") from error
