@@ -37,6 +37,10 @@ from experiments.reports.verdict import verdict
 from experiments.reports.words import targets_text
 from experiments.statistics.summary import statistics_record
 from experiments.terminal import console
+from experiments.workers.backends import Backend
+from experiments.workers.options import WorkerOptions
+from experiments.workers.runner import Runner
+from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require, require_count
 from fl_core.base.values import read_list
@@ -81,6 +85,8 @@ class CompareCommand:
     """Start also what takes more than a million federated rounds."""
     resume: Path | None = None
     """Folder of an interrupted comparison to continue; every other option is taken from it."""
+    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
+    """Where jobs run."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
@@ -89,7 +95,7 @@ class CompareCommand:
         if self.resume is None:
             return self.start(command_line())
         require_alone(self)
-        return _go_on(self.resume)
+        return _go_on(self.resume, self.workers)
 
     def start(self, typed: str) -> dict[str, Any]:
         """Compare in a new folder and return the statistics; nothing is written if an option is refused.
@@ -98,12 +104,13 @@ class CompareCommand:
             typed: the command to type to get this again.
         """
         bench, contenders = self._checked()
-        folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
-        write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
-        options = {name: getattr(self, name) for name in _OPTIONS}
-        settings = Setting(replace(find_task(self.task), federation=self.federation)).as_record()
-        write_order(folder, "compare", {**options, "settings": settings, "typed": typed}, _made_of(contenders))
-        return self.play(folder, bench, contenders, typed)
+        with start_workers(self.workers) as backend:
+            folder = make_run_folder(self.runs, self.task, "compare", self.seeds)
+            write_yaml(folder / "config.yaml", {"command": "compare", **asdict(self)})
+            options = {name: getattr(self, name) for name in _OPTIONS}
+            settings = Setting(replace(find_task(self.task), federation=self.federation)).as_record()
+            write_order(folder, "compare", {**options, "settings": settings, "typed": typed}, _made_of(contenders))
+            return self.play(folder, bench, contenders, typed, backend)
 
     def _checked(self) -> tuple[Bench, list[Contender]]:
         """Make the bench and the contenders, all of it checked.
@@ -126,11 +133,13 @@ class CompareCommand:
         check(contenders, bench)
         return bench, contenders
 
-    def play(self, folder: Path, bench: Bench, contenders: Sequence[Contender], typed: str) -> dict[str, Any]:
+    def play(
+        self, folder: Path, bench: Bench, contenders: Sequence[Contender], typed: str, backend: Backend | None
+    ) -> dict[str, Any]:
         """Tune and play the contenders, what is finished in the folder left out, and report; returns the statistics."""
-        finished = bench.environments.finished = FinishedJobs(folder / JOBS)
-        instances = self.instances()
-        with resumable("compare", folder, lambda: counted(finished.count, "finished part")):
+        finished, instances = FinishedJobs(folder / JOBS), self.instances()
+        bench.environments.runner = Runner(finished, backend)
+        with resumable("compare", folder, lambda: counted(finished.count, "finished part"), self.workers.typed):
             players = prepare(contenders, bench)
             seeds = instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)
             compared = compare(players, bench, seeds, typed, instances, self.hindsight, bool(self.generator))
@@ -190,7 +199,7 @@ def _made_of(contenders: Sequence[Contender]) -> dict[str, Any]:
     return {"code": code_version(CODE), "controllers": {one.name: one.origin for one in contenders}}
 
 
-def _go_on(folder: Path) -> dict[str, Any]:
+def _go_on(folder: Path, workers: WorkerOptions) -> dict[str, Any]:
     """Compare to the end what was interrupted in a folder, and return the statistics."""
     options, made_of = read_order(folder, "compare")
     if (folder / REPORTED).is_file() and not (folder / JOBS).exists():
@@ -200,12 +209,13 @@ def _go_on(folder: Path) -> dict[str, Any]:
         typed, settings = str(options.pop("typed")), Setting.resumed(options.pop("settings"), folder)
         lists = {name: tuple(options[name]) for name in ("controllers", "vary")}
         import_recorded(lists["controllers"], made_of["controllers"].values(), folder)
-        command = CompareCommand(**options | lists, runs=folder.parent, federation=settings.federation)
+        command = CompareCommand(**options | lists, runs=folder.parent, workers=workers, federation=settings.federation)
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(f"The order in '{folder}' describes no comparison; start anew.") from error
     bench, contenders = command._checked()
     require_same_order(folder, "comparison", made_of, _made_of(contenders))
-    return command.play(folder, bench, contenders, typed)
+    with start_workers(workers) as backend:
+        return command.play(folder, bench, contenders, typed, backend)
 
 
 def command_line() -> str:

@@ -43,6 +43,7 @@ from experiments.records.run_state import (
 )
 from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
+from experiments.workers.runner import Runner
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import drop_leftovers, read_json, write_json
@@ -142,7 +143,7 @@ def _begin(folder: Path, about: dict[str, Any], bench: Bench, contender: Contend
             save_key(folder, core.federation.secrets[0])
         _open_journal(core, player, folder, about["show"], resumed=(folder / JOURNAL).exists())
         summary = _finish(core, player, folder, about)
-    bench.environments.finished.drop()
+    bench.environments.runner.finished.drop()
     return summary
 
 
@@ -152,7 +153,8 @@ def _kept_in(folder: Path, bench: Bench, begun: bool = False) -> Iterator[None]:
 
     A run that has begun has its search there; another one that is made in its place is refused, and leaves nothing.
     """
-    finished = bench.environments.finished = FinishedJobs(folder / JOBS, keeps=not begun)
+    finished = FinishedJobs(folder / JOBS, keeps=not begun)
+    bench.environments.runner = Runner(finished)
 
     def kept() -> str:
         done = saved_rounds(folder)
@@ -185,7 +187,7 @@ def _go_on(folder: Path) -> dict[str, Any]:
         core.load_state_dict(state.core)
         _open_journal(core, player, folder, state.show, resumed=True)
         summary = _finish(core, player, folder, state.about, state.memory, resumed=True)
-    bench.environments.finished.drop()
+    bench.environments.runner.finished.drop()
     return summary
 
 

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 from envs import EnvCore, Setting
 from experiments.contenders.environments import Environments
 from experiments.contenders.fixed_clip_search import FixedClipSearch, TunedClip
-from experiments.contenders.progress import rounds_bar
+from experiments.contenders.progress import jobs_bar
 from experiments.contenders.search import FamilySearch
+from experiments.workers.runner import Plan
 from fl_core.base.errors import require_count, require_name
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.config import FederationConfig
 from policies.catalog import ControllerSpec
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Search(Protocol[T_co]):
+    """A search ready to run.
+
+    Attributes:
+        rounds: federated rounds that it takes.
+    """
+
+    rounds: int
+
+    def plan(self) -> Plan[T_co]:
+        """Search, and return the outcome."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,7 @@ class Bench:
         self.search_instances, self.train_on, self.generator = search_instances, train_on, generator
         self.environments = Environments() if environments is None else environments
         self._family_searches: dict[ControllerSpec, FamilySearch] = {}
+        self._outcomes: dict[Any, Any] = {}
 
     def acting(self, needs: Needs) -> Setting:
         """Return the setting in which a contender acts."""
@@ -123,8 +143,23 @@ class Bench:
             )
         return self._family_searches[family]
 
-    @cached_property
+    def search(self, searches: Iterable[Search[Any]]) -> None:
+        """Run searches that have not been run, side by side where there are workers."""
+        missing = [one for one in dict.fromkeys(searches) if one not in self._outcomes]
+        if not missing:
+            return
+        what = "search" if len(missing) == 1 else f"{len(missing)} searches"
+        with jobs_bar(sum(one.rounds for one in missing), what) as watch:
+            found = self.environments.runner.run_plans([one.plan() for one in missing], watch)
+        self._outcomes |= dict(zip(missing, found, strict=True))
+
+    def outcome(self, search: Search[T]) -> T:
+        """Return the outcome of a search, which runs once, at the first access."""
+        self.search([search])
+        found: T = self._outcomes[search]
+        return found
+
+    @property
     def best_clip(self) -> TunedClip:
         """Best fixed clip norm; its search runs once, at the first access."""
-        with rounds_bar(self.clip_search.rounds, "search for the best fixed clip norm") as progress:
-            return self.clip_search.run(progress)
+        return self.outcome(self.clip_search)

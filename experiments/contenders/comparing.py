@@ -13,7 +13,7 @@ from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import Case, deal
 from experiments.contenders.play import Player, play
 from experiments.contenders.preparing import parse_contender
-from experiments.contenders.progress import rounds_bar
+from experiments.contenders.progress import jobs_bar
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
 from fl_core.run.parts import origins_of
 
@@ -42,13 +42,13 @@ def compare(
         drawn: whether the instances were drawn by a generator.
     """
     cases = deal(seeds, instances)
-    finished = bench.environments.finished
+    finished = bench.environments.runner.finished
     began, before = time.monotonic(), finished.seconds
     core = bench.environments.of(players[0].setting)
     config = core.federation.config
     runs = len(cases) * sum(len(player.builds) for player in players)
-    with rounds_bar(config.rounds * runs, f"{len(players)} controllers") as progress:
-        episodes, executor = play(players, cases, bench.environments, progress)
+    with jobs_bar(config.rounds * runs, f"{len(players)} controllers") as watch:
+        episodes, executor = play(players, cases, bench.environments, watch)
     results = [_result(player, bench, own) for player, own in zip(players, episodes, strict=True)]
     grid = _play_grid(bench, cases) if hindsight else ()
     budget = core.federation.charging.budgets[0]
@@ -120,6 +120,6 @@ def _play_grid(bench: Bench, cases: Sequence[Case]) -> tuple[ControllerResult, .
     values = core.knobs[0].decode(np.linspace(-1, 1, COARSE_VALUES))
     grid = [parse_contender(f"fixed:{float(value):.12g}").prepare(bench) for value in values]
     title = f"hindsight: {len(grid)} fixed clip norms"
-    with rounds_bar(core.federation.config.rounds * len(cases) * len(grid), title) as progress:
-        episodes, _ = play(grid, cases, bench.environments, progress, every_round=False)
+    with jobs_bar(core.federation.config.rounds * len(cases) * len(grid), title) as watch:
+        episodes, _ = play(grid, cases, bench.environments, watch, every_round=False)
     return tuple(_result(player, bench, own) for player, own in zip(grid, episodes, strict=True))

@@ -14,9 +14,9 @@ from agents.exported import EXPORTED
 from agents.online import KNOBS, SEEN, TELEMETRY, OnlinePPO, OnlineSpec
 from envs import EnvCore
 from envs.acting import Policy
-from experiments.contenders.bench import Bench, Needs
+from experiments.contenders.bench import Bench, Needs, Search
 from experiments.contenders.play import Player
-from experiments.contenders.progress import rounds_bar
+from experiments.contenders.search import FamilySearch
 from experiments.contenders.trainings import Trainings
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller
 
@@ -64,6 +64,10 @@ class Contender(ABC):
     @abstractmethod
     def prepare(self, bench: Bench) -> Player:
         """Run the search that it needs, if any, and make its player; call `check` on the same bench first."""
+
+    def search(self, bench: Bench) -> Search[Any] | None:
+        """Return the search that `prepare` needs, not yet run; None where it needs none."""
+        return None
 
     @property
     def trainings_named(self) -> int:
@@ -118,8 +122,11 @@ class HandCoded(Contender):
     def check(self, bench: Bench) -> None:
         core = self.core(bench)
         self.policy(core, core.task.clip_norm if self.derives else None)
-        if self.derives:
-            _ = bench.clip_search
+        self.search(bench)
+
+    @override
+    def search(self, bench: Bench) -> Search[Any] | None:
+        return bench.clip_search if self.derives else None
 
     @override
     def tuned_population(self, bench: Bench) -> str:
@@ -176,7 +183,11 @@ class Tuned(Contender):
     @override
     def check(self, bench: Bench) -> None:
         self.core(bench)
-        bench.family_search(self.family, self.needs(""))
+        self.search(bench)
+
+    @override
+    def search(self, bench: Bench) -> FamilySearch:
+        return bench.family_search(self.family, self.needs(""))
 
     @override
     def tuned_population(self, bench: Bench) -> str:
@@ -184,9 +195,7 @@ class Tuned(Contender):
 
     @override
     def prepare(self, bench: Bench) -> Player:
-        search = bench.family_search(self.family, self.needs(""))
-        with rounds_bar(search.rounds, f"search for {self.name}") as progress:
-            found = search.run(progress)
+        found = bench.outcome(self.search(bench))
         core, controller = self.core(bench), self.family.controller
         return Player(
             name=self.name,

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from envs import EnvCore, Setting
 from envs.instances import instance_seeds
-from envs.playing import RowProgress
 from experiments.contenders.environments import Environments
 from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.contenders.search import play_each
 from experiments.records.costs import PriorRounds
+from experiments.workers.runner import Plan
 from policies import FixedClip
 
 COARSE_VALUES = 9
@@ -70,14 +70,15 @@ class FixedClipSearch:
         values = COARSE_VALUES + len(FINE_STEPS)
         self.rounds = values * instances * setting.federation.rounds
 
-    def run(self, progress: RowProgress) -> TunedClip:
-        """Run the search and return the best value with every score; `progress` is told of every round done."""
+    def plan(self) -> Plan[TunedClip]:
+        """Search, and return the best value with every score."""
         knob = self._core.knobs[0]
         coordinates = np.linspace(-1, 1, COARSE_VALUES)
-        scores = self._score(coordinates, progress)
+        scores = yield from self._score(coordinates)
         best = float(coordinates[int(np.argmax(scores))])
         finer = np.clip(best + np.array(FINE_STEPS) * (coordinates[1] - coordinates[0]), -1, 1)
-        all_scores = np.concatenate([scores, self._score(finer, progress)])
+        finer_scores = yield from self._score(finer)
+        all_scores = np.concatenate([scores, finer_scores])
         values = knob.decode(np.concatenate([coordinates, finer]))
         return TunedClip(
             clip_norm=float(values[int(np.argmax(all_scores))]),
@@ -88,12 +89,12 @@ class FixedClipSearch:
             releases=prior_rounds(self._core, spread_evenly(self.rounds, self._seeds)),
         )
 
-    def _score(self, coordinates: NDArray[np.float64], progress: RowProgress) -> NDArray[np.float64]:
+    def _score(self, coordinates: NDArray[np.float64]) -> Plan[NDArray[np.float64]]:
         """Compute the mean final accuracy of each constant action over the seeds."""
         values = self._core.knobs[0].decode(coordinates)
         controllers = [FixedClip.for_env(self._core, clip_norm=float(value)) for value in values]
         acting = [one for one in controllers for _ in self._seeds]
         seeds = list(self._seeds) * len(values)
-        finals = play_each(acting, seeds, self._setting, self._environments, progress)
+        finals = yield from play_each(acting, seeds, self._setting, self._environments)
         table = np.array(finals).reshape(len(coordinates), len(self._seeds))
         return np.asarray(table.mean(axis=1), dtype=np.float64)

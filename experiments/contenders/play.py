@@ -18,6 +18,7 @@ from experiments.contenders.instances import Case, batches
 from experiments.records.comparison import EVALUATED, Episode
 from experiments.records.costs import PriorRounds
 from experiments.records.finished import Job
+from experiments.workers.runner import Watch, Work
 from fl_core.base.code_version import code_version
 from fl_core.base.fields import items
 from fl_core.data.populations import share_samples
@@ -92,39 +93,49 @@ def play(
     players: Sequence[Player],
     cases: Sequence[Case],
     environments: Environments,
-    progress: RowProgress,
+    watch: Watch | RowProgress,
     every_round: bool = True,
 ) -> tuple[list[list[Episode]], str]:
     """Play one episode of each training of every player for every case, those of one setting after each other.
 
-    What a policy plays in one environment is a job, which is kept when it is done.
+    What a policy plays in one environment is a job; the runner of the environments does it and keeps its results.
 
     Args:
         players: who plays.
         cases: held-out runs.
         environments: where those that are played in come from.
-        progress: told of every round done.
+        watch: told of every round done, or of jobs too.
         every_round: whether to evaluate after every round and to record trajectories.
 
     Returns:
         The episodes of each player, and how the executor ran the last of them.
     """
+    works: list[Work] = []
+    takers: list[tuple[list[Episode], int]] = []
     episodes: list[list[Episode]] = [[] for _ in players]
-    executor = ""
     settings = dict.fromkeys(player.setting for player in players)
     for setting, (shared, group) in itertools.product(settings, batches(cases)):
         whole = setting.replace(evaluate_every_round=every_round, **shared)
         for player, own in zip(players, episodes, strict=True):
             for training, build in enumerate(player.builds if player.setting == setting else ()):
                 job = _job(player, build(environments.of(setting)), whole, group)
-                work = partial(_play_batches, build, whole, group, environments)
-                played = environments.finished.once(job, progress, work)
-                episodes_of = items(played["episodes"], "episodes", Episode.from_json)
-                own += [replace(one, training=training) for one in episodes_of]
-                executor = str(played["executor"])
+                call = partial(_play_batches, build, whole, group, environments)
+                works.append(Work(job, call, _name(player, training, shared)))
+                takers.append((own, training))
+    executor = ""
+    for (own, training), played in zip(takers, environments.runner.run(works, watch), strict=True):
+        episodes_of = items(played["episodes"], "episodes", Episode.from_json)
+        own += [replace(one, training=training) for one in episodes_of]
+        executor = str(played["executor"])
     if not every_round:
         episodes = [[replace(one, trajectory={}) for one in own] for own in episodes]
     return episodes, executor
+
+
+def _name(player: Player, training: int, shared: Mapping[str, Any]) -> str:
+    """Name what a policy plays, for messages."""
+    name = player.trainings[training] if len(player.builds) > 1 else ""
+    return ", ".join([player.name, *([name] if name else []), *(f"{key} {value}" for key, value in shared.items())])
 
 
 def _job(player: Player, policy: Policy, setting: Setting, cases: Sequence[Case]) -> Job:

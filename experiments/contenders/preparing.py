@@ -75,6 +75,7 @@ def check(contenders: Sequence[Contender], bench: Bench) -> None:
 
 def prepare(contenders: Sequence[Contender], bench: Bench) -> list[Player]:
     """Make players of contenders that were checked on the bench; searches are run, or found finished."""
+    bench.search(search for one in contenders if (search := one.search(bench)) is not None)
     players = _told_apart([one.prepare(bench) for one in contenders])
     _warn_of_shared_clients(players, bench.setting.federation.population)
     return players

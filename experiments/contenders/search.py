@@ -21,6 +21,7 @@ from experiments.contenders.play import CODE
 from experiments.contenders.prior import prior_rounds
 from experiments.records.costs import PriorRounds
 from experiments.records.finished import Job
+from experiments.workers.runner import Plan, Work
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
 from fl_core.run.config import RunSettings
@@ -139,15 +140,17 @@ class FamilySearch:
         self.runs = search_runs(self._rungs)
         self.rounds = self.runs * setting.federation.rounds
 
-    def run(self, progress: RowProgress) -> TunedFamily:
+    def plan(self) -> Plan[TunedFamily]:
         """Find the parameters with the highest mean final accuracy."""
         seeds = instance_seeds("train", self._instances)
         scores: list[list[float]] = [[] for _ in self._controllers]
         alive = list(range(len(self._controllers)))
         for rung in self._rungs:
             alive = sorted(alive, key=lambda index: -_mean(scores[index]))[: rung.candidates]
-            jobs = [(index, seed) for index in alive for seed in seeds[len(scores[index]) : rung.instances]]
-            for (index, _), score in zip(jobs, self._play(jobs, progress), strict=True):
+            runs = [(index, seed) for index in alive for seed in seeds[len(scores[index]) : rung.instances]]
+            controllers = [self._controllers[index][1] for index, _ in runs]
+            finals = yield from play_each(controllers, [seed for _, seed in runs], self._setting, self._environments)
+            for (index, _), score in zip(runs, finals, strict=True):
                 scores[index].append(score)
         best = max(alive, key=lambda index: _mean(scores[index]))
         count = len(self._controllers)
@@ -165,38 +168,29 @@ class FamilySearch:
             releases=prior_rounds(self._core, played),
         )
 
-    def _play(self, jobs: Sequence[tuple[int, int]], progress: RowProgress) -> list[float]:
-        """Measure the final accuracy of each (candidate, seed)."""
-        controllers = [self._controllers[index][1] for index, _ in jobs]
-        return play_each(controllers, [seed for _, seed in jobs], self._setting, self._environments, progress)
-
 
 def play_each(
-    policies: Sequence[Controller],
-    seeds: Sequence[int],
-    setting: Setting,
-    environments: Environments,
-    progress: RowProgress,
-) -> list[float]:
+    policies: Sequence[Controller], seeds: Sequence[int], setting: Setting, environments: Environments
+) -> Plan[list[float]]:
     """Measure each policy's final accuracy on the seed at its place, many at a time as rows of one batch.
 
-    A batch is a job, which is kept when it is done.
+    A batch is a job.
 
     Args:
         policies: one per run; equal ones act together.
         seeds: instances, one per run.
         setting: of the environment.
         environments: where it comes from.
-        progress: told of every round done.
     """
     rows = environments.rows_at_once(setting, len(seeds))
-    finals: list[float] = []
+    works = []
     for first in range(0, len(seeds), rows):
         part = slice(first, first + rows)
-        work = partial(_play_batch, policies[part], seeds[part], setting, environments)
-        played = environments.finished.once(_job(policies[part], seeds[part], setting), progress, work)
-        finals += map(float, played["finals"])
-    return finals
+        call = partial(_play_batch, policies[part], seeds[part], setting, environments)
+        name = f"search, {len(seeds[part])} runs from {policies[first].label} on"
+        works.append(Work(_job(policies[part], seeds[part], setting), call, name))
+    played = yield works
+    return [float(final) for one in played for final in one["finals"]]
 
 
 def _job(policies: Sequence[Controller], seeds: Sequence[int], setting: Setting) -> Job:

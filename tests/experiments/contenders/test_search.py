@@ -12,6 +12,7 @@ from experiments.contenders.bench import Bench, Needs
 from experiments.contenders.environments import Environments
 from experiments.contenders.preparing import make_players, parse_contender
 from experiments.contenders.search import Rung, grid, play_each, rungs, search_runs
+from experiments.workers.runner import Watch
 from fl_core.base.errors import InputError
 from policies import View, make_controller, parse_controller
 
@@ -54,7 +55,7 @@ def test_a_search_returns_the_best_of_a_plain_recomputation() -> None:
     bench = Bench(Setting.of(**SMALL, instances="test"), 2)
     search = bench.family_search(parse_controller("server-lr-decay:0.7"), needs)
     done: list[int] = []
-    found = search.run(done.append)
+    [found] = bench.environments.runner.run_plans([search.plan()], done.append)
     assert sum(done) == found.rounds == search.rounds == 4 * 2 * 2
     assert (found.candidates, found.runs, found.instances, found.population) == (4, 8, 2, "proxy")
     assert found.values["clip_norm"] == 0.7
@@ -65,9 +66,8 @@ def test_a_search_returns_the_best_of_a_plain_recomputation() -> None:
     scores = {}
     for end in (0.06, 0.12, 0.25, 0.5):
         policy = make_controller(f"server-lr-decay:0.7:{end}", core)
-        each = [
-            play_each([policy], [seed], setting, environments, lambda _: None)[0] for seed in (1_000_000, 1_000_001)
-        ]
+        plans = [play_each([policy], [seed], setting, environments) for seed in (1_000_000, 1_000_001)]
+        each = [final for [final] in environments.runner.run_plans(plans, Watch())]
         scores[end] = float(np.mean(each))
     assert found.score == pytest.approx(max(scores.values()), abs=0.011)
     assert scores[found.values["end"]] == pytest.approx(max(scores.values()), abs=0.011)
