@@ -14,6 +14,7 @@ from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.options import OPTIONS, option
 from envs.instances import INSTANCES
+from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import InputError, require_name
 from fl_core.run.choices import CHOICES, one_of
@@ -81,6 +82,7 @@ class TrainingConfig:
     """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:
+        take_numbers(self)
         names: dict[str, Any] = {
             "algo": ALGORITHMS,
             "curriculum": CURRICULA,

@@ -19,7 +19,7 @@ from agents.exported import graph_of, onnx_session
 from agents.sb3_models import Described, Facts, describe_model, facts_of, read_zip
 from agents.sb3_policies import NeedsPickle
 from agents.weights import Tensors
-from fl_core.base.arguments import check_fields
+from fl_core.base.arguments import check_fields, take_numbers
 from fl_core.base.bounds import check_numbers, count
 from fl_core.base.errors import InputError, require, require_name
 
@@ -49,6 +49,7 @@ class ImportOptions:
     name: str = ""
 
     def __post_init__(self) -> None:
+        take_numbers(self)
         check_fields(self)
         if self.algo:
             require_name("algo", self.algo, ALGORITHMS)

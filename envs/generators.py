@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_core.base.arguments import check_fields
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sources import told
@@ -48,6 +49,23 @@ class Axis:
     low: float = math.nan
     high: float = math.nan
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require_name("generated setting", self.field, SETTINGS)
+        kind = field_kinds(FederationConfig)[self.field]
+        if self.choices:
+            for one in self.choices:
+                read_value(f"generator: {self.field}", one, kind)
+        else:
+            require(kind is float, f"generator gives {self.field} a range, but it takes choices only.")
+            ends = f"{self.low:g}..{self.high:g}"
+            require(
+                0 < self.low < self.high < math.inf,
+                f"generator gives {self.field} the range '{ends}', but it must be LOW..HIGH with 0 < LOW < HIGH.",
+            )
+        for one in self.extremes if self.field in RUN_SETTINGS else ():
+            RunSettings(seed=0, **{self.field: one})
+
     def draw(self, seed: int) -> Any:
         """Draw the value of the instance with a seed; numbers of a range are rounded to three digits."""
         random = np.random.default_rng([seed, zlib.crc32(self.field.encode())])
@@ -67,6 +85,9 @@ class Generator:
     """Distribution of instances: an axis per setting that differs; without axes, only their seeds differ."""
 
     axes: tuple[Axis, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def shapes(self) -> tuple[Mapping[str, Any], ...]:
@@ -208,7 +229,4 @@ def _axis(part: str) -> Axis:
         require(len(set(choices)) == len(choices), f"generator repeats a value of {field}: '{values}'.")
         return Axis(field, choices)
     require(kind is float, f"generator gives {field} the range '{values}', but it takes VALUE|VALUE only.")
-    ends = [read_value(f"generator: {field}", end, kind) for end in (low, high)]
-    fits = 0 < ends[0] < ends[1] < math.inf
-    require(fits, f"generator gives {field} the range '{values}', but it must be LOW..HIGH with 0 < LOW < HIGH.")
-    return Axis(field, (), *ends)
+    return Axis(field, (), *(read_value(f"generator: {field}", end, kind) for end in (low, high)))

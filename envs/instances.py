@@ -15,6 +15,9 @@ INSTANCE_POPULATIONS = {"train": "proxy", "validation": "proxy", "test": "target
 """Whose data the clients of each set hold, where nothing else is asked for."""
 LARGEST_SET = 100_000
 INSTANCES = count(1, LARGEST_SET, "a set has no more")
+"""Instances that may be asked for."""
+PLACE = count(0, LARGEST_SET - 1, "a set has no more")
+"""Place of an instance in its set."""
 
 
 def instance_seeds(name: str, size: int, first: int = 0) -> list[int]:
@@ -24,9 +27,9 @@ def instance_seeds(name: str, size: int, first: int = 0) -> list[int]:
         InputError: the set is unknown, or does not reach so far.
     """
     require_name("instances", name, INSTANCE_SETS)
-    INSTANCES.check("Number of instances", size)
-    count(0, LARGEST_SET - 1, "a set has no more").check("First instance", first)
-    require(first + size <= LARGEST_SET, f"First instance is {first}, but a set ends at {LARGEST_SET}.")
+    INSTANCES.check("size", size)
+    PLACE.check("first", first)
+    require(first + size <= LARGEST_SET, f"first is {first} and size is {size}, but a set ends at {LARGEST_SET}.")
     return [INSTANCE_SETS[name] + offset for offset in range(first, first + size)]
 
 

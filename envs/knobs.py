@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
 
 from envs.listing import Listing
 from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require, unknown_name
+from fl_core.base.text import short
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange
 from fl_core.run.plan import FloatArray
@@ -28,6 +32,14 @@ class Knob(KnobRange):
     Its default stands in where a controller does not set it.
     """
 
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inside = self.low <= self.default <= self.high
+        require(
+            inside, f"default of knob '{self.name}' is {self.default:g}, but it spans {self.low:g} to {self.high:g}."
+        )
+
     @property
     def cells(self) -> dict[str, str]:
         """Texts for a listing, by column."""
@@ -40,8 +52,12 @@ class Knob(KnobRange):
         }
 
     def decode(self, coordinate: FloatArray) -> FloatArray:
-        """Decode action coordinates to values; beyond [-1, 1] they saturate, and NaN stays NaN."""
-        share = (np.clip(coordinate, -1.0, 1.0) + 1) / 2
+        """Decode action coordinates to values; beyond [-1, 1] they saturate, and NaN stays NaN.
+
+        Raises:
+            InputError: they are no numbers.
+        """
+        share = (np.clip(self._numbers(coordinate), -1.0, 1.0) + 1) / 2
         if self.scale == "log":
             values = np.exp(math.log(self.low) + share * math.log(self.high / self.low))
         else:
@@ -49,13 +65,28 @@ class Knob(KnobRange):
         return np.clip(values, self.low, self.high).astype(np.float64)
 
     def encode(self, value: float | FloatArray) -> FloatArray:
-        """Encode values as action coordinates, saturating at the range."""
-        inside = np.clip(np.asarray(value, dtype=np.float64), self.low, self.high)
+        """Encode values as action coordinates, saturating at the range; NaN stays NaN.
+
+        Raises:
+            InputError: they are no numbers.
+        """
+        inside = np.clip(self._numbers(value).astype(np.float64), self.low, self.high)
         if self.scale == "log":
             share = np.log(inside / self.low) / math.log(self.high / self.low)
         else:
             share = (inside - self.low) / (self.high - self.low)
         return np.asarray(np.clip(2 * share - 1, -1.0, 1.0), dtype=np.float64)
+
+    def _numbers(self, values: Any) -> NDArray[Any]:
+        """Return numbers as an array of their own type; single precision stays single."""
+        try:
+            found = np.asarray(values)
+        except (TypeError, ValueError):  # lists of different lengths
+            found = np.asarray(None)
+        require(
+            found.dtype.kind in "iuf", f"{self.name} is {short(values)}, but it must be a number or an array of them."
+        )
+        return found
 
     @checked
     def check(self, value: float) -> float:

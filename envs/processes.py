@@ -17,10 +17,12 @@ from typing_extensions import override
 
 from envs.knobs import Knob
 from envs.listing import Listing
+from envs.resets import read_instances
 from envs.sb3 import DPilotVecEnv, named_rows
 from envs.setting import named_parts
 from envs.signals import Feature
-from fl_core.base.errors import require, require_count
+from fl_core.base.bounds import count
+from fl_core.base.errors import require
 from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
 from fl_core.run.ranges import RUNS
@@ -55,10 +57,11 @@ class DPilotProcessVecEnv(VecEnv):
             InputError: a name is unknown, a value is not allowed, or there are more processes than rows.
         """
         RUNS.check("num_envs", num_envs)
-        count = min(num_envs, usable_cores()) if processes is None else processes
-        require_count("processes", count)
-        require(count <= num_envs, f"processes is {count}, but there are {num_envs} environments only.")
-        self.blocks = row_blocks(num_envs, count)
+        most = count(1, num_envs, "there are no more environments")
+        if processes is not None:
+            most.check("processes", processes)
+        workers = min(num_envs, usable_cores()) if processes is None else processes
+        self.blocks = row_blocks(num_envs, workers)
         settings = named_parts(settings)
         self._workers: list[tuple[Any, Connection]] = []
         try:
@@ -109,8 +112,7 @@ class DPilotProcessVecEnv(VecEnv):
         Raises:
             InputError: there is not one per row.
         """
-        require(len(seeds) == self.num_envs, f"There are {len(seeds)} seeds for {self.num_envs} environments.")
-        self._each("set_instances", self._split(list(seeds)))
+        self._each("set_instances", self._split(read_instances(seeds, self.num_envs)))
 
     @property
     def knobs(self) -> Listing[Knob]:

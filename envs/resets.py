@@ -12,14 +12,36 @@ import numpy as np
 from fl_core.base.arguments import check_argument
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.config import RunSettings
+from fl_core.run.ranges import SEED
 
 INSTANCE = "instance"
 """Reset option that names an instance, of any set or none."""
 Seeds = int | Sequence[int | None] | None
 
 
+def read_instance(value: Any) -> int:
+    """Convert the seed that names an instance to Python's int.
+
+    Raises:
+        InputError: it is no seed of a run.
+    """
+    SEED.check(INSTANCE, value)
+    return int(value)
+
+
+def read_instances(seeds: Any, rows: int) -> list[int | None]:
+    """Read the instances that rows play again and again; None leaves a row's to chance and its seeds.
+
+    Raises:
+        InputError: there is not one per row, or one is no seed of a run.
+    """
+    check_argument("seeds", seeds, Sequence[Any])
+    require(len(seeds) == rows, f"There are {len(seeds)} seeds for {rows} environment{'s' if rows > 1 else ''}.")
+    return [None if one is None else read_instance(one) for one in seeds]
+
+
 def read_seed(field: str, value: Any) -> int:
-    """Convert a seed, or the name of an instance, to Python's int.
+    """Convert the seed of a reset to Python's int.
 
     Raises:
         InputError: it is not a whole number of at least 0.
@@ -113,7 +135,7 @@ def choose_instance(
         require_name("reset option", name, (INSTANCE, *_SETTINGS))
     named = own.pop(INSTANCE, assigned)
     if named is not None:
-        instance = read_seed(INSTANCE, named)
+        instance = read_instance(named)
     else:
         instance = pool[int(random.integers(len(pool))) if seed is None else seed % len(pool)]
     try:

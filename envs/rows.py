@@ -13,9 +13,8 @@ from envs.core import EnvCore, make_core
 from envs.knobs import Knob
 from envs.listing import Listing
 from envs.render import render_frame, render_text
-from envs.resets import choose_instance
+from envs.resets import choose_instance, read_instances
 from envs.signals import Feature
-from fl_core.base.errors import require
 from fl_core.run.ranges import RUNS
 
 
@@ -69,10 +68,9 @@ class Row(CoreView):
         """Set the instance, by seed, that it plays again and again from its next reset on: a list of one.
 
         Raises:
-            InputError: there is not exactly one.
+            InputError: there is not exactly one, or it is no seed.
         """
-        require(len(seeds) == 1, f"There are {len(seeds)} seeds for 1 environment.")
-        self.instance = seeds[0]
+        [self.instance] = read_instances(seeds, 1)
 
     def render(self) -> Any:
         """Render the episode as a line of text (`ansi`) or a picture (`rgb_array`)."""
@@ -104,11 +102,10 @@ class Batch(CoreView):
         """Set the instance, by seed, that each row plays again and again from its next reset on.
 
         Raises:
-            InputError: there is not one per row.
+            InputError: there is not one per row, or one is no seed.
         """
-        require(len(seeds) == len(self.rows), f"There are {len(seeds)} seeds for {len(self.rows)} environments.")
-        for row, seed in zip(self.rows, seeds, strict=True):
-            row.instance = seed
+        for row, instance in zip(self.rows, read_instances(seeds, len(self.rows)), strict=True):
+            row.instance = instance
 
     def _begin(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]) -> None:
         """Start new episodes in some rows, each by its seed and options; a seed seeds what is drawn later, too."""

@@ -11,13 +11,14 @@ from typing import Any
 
 from envs.context import CONTEXTS
 from envs.generators import GENERATORS, parse_generator
-from envs.instances import instance_population, instance_seeds
+from envs.instances import INSTANCE_SETS, INSTANCES, instance_population
 from envs.knobs import knob_names
 from envs.rewards import find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import TASKS, Task, find_task
-from fl_core.base.arguments import check_fields, checked
-from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
+from fl_core.base.arguments import check_fields, checked, take_numbers
+from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.errors import InputError, require, require_name, unknown_name
 from fl_core.base.files import digest, spelled_out
 from fl_core.base.sealed import require_same
 from fl_core.base.values import field_kinds, read_list, read_value
@@ -26,6 +27,7 @@ from fl_core.run.budget import restated, stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.parts import PARTS, origins_of, part_names, require_loaded
 from fl_core.run.plan import CLIP_NORM
+from fl_core.run.ranges import MOST_ROUNDS
 
 ACCOUNTED_TELEMETRY_SHARE = 0.1
 """Share of the budget that accounted signals cost where the task does not say."""
@@ -60,15 +62,21 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "generator", GENERATORS.name_of(self.generator))
+        take_numbers(self)
         check_fields(self)
         require_name("signals", self.signals, SIGNAL_SETS)
         find_reward(self.reward)
-        require_count("decision_rounds", self.decision_rounds)
-        instance_seeds(self.instances, self.instance_count)
+        require_name("instances", self.instances, INSTANCE_SETS)
+        check_numbers(self, BOUNDS)
         parse_generator(self.generator)
         require_name("context", self.context, CONTEXTS)
 
 
+BOUNDS: Mapping[str, Bounds] = {
+    "decision_rounds": count(1, MOST_ROUNDS, "no run has more rounds"),
+    "instance_count": INSTANCES,
+}
+"""Ranges of its numbers, by field; a `Setting` has no more rounds per decision than its run has rounds."""
 _SPEC_KINDS = field_kinds(EnvSpec)
 _FEDERATION_KINDS = field_kinds(FederationConfig)
 _CLIP_NAMES = ("default_clip_norm", "lowest_clip_norm", "highest_clip_norm")

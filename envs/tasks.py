@@ -10,11 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fl_core.base.arguments import check_fields
-from fl_core.base.errors import require_name
+from fl_core.base.arguments import check_fields, take_numbers
+from fl_core.base.bounds import Bounds
+from fl_core.base.errors import require, require_name
 from fl_core.base.values import field_kinds, read_value
 from fl_core.run.budget import UnstatedEpsilon, restated
 from fl_core.run.config import FederationConfig
+from fl_core.run.plan import CLIP_NORM
+
+CLIP_END = Bounds(1e-9, 1e9, CLIP_NORM.why)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,17 @@ class Task:
     clip_norm: float
 
     def __post_init__(self) -> None:
+        take_numbers(self)
         check_fields(self)
+        CLIP_NORM.check("clip_norm", self.clip_norm)
+        low, high = self.clip_range
+        for end in (low, high):
+            CLIP_END.check("An end of clip_range", end)
+        require(low < high, f"clip_range is {self.clip_range}, but its lowest clip norm must be below its highest.")
+        require(
+            low <= self.clip_norm <= high,
+            f"clip_norm is {self.clip_norm:g}, but it must lie in clip_range, {low:g} to {high:g}.",
+        )
 
 
 TASKS: dict[str, Task] = {

@@ -16,9 +16,12 @@ from typing_extensions import override
 from envs.resets import Seeds, options_of_row, read_mask, read_seeds
 from envs.rows import Batch
 from fl_core.base.arguments import check_argument
-from fl_core.base.errors import InputError, require, require_count
+from fl_core.base.bounds import count
+from fl_core.base.errors import InputError, require
+from fl_core.run.ranges import MOST_ROUNDS
 
 Float32Array = NDArray[np.float32]
+STEPS = count(1, MOST_ROUNDS, "no run has more rounds")
 
 
 class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
@@ -54,7 +57,7 @@ class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
         """
         self.autoreset_mode = _read_mode(autoreset_mode)
         if max_episode_steps is not None:
-            require_count("max_episode_steps", max_episode_steps)
+            STEPS.check("max_episode_steps", max_episode_steps)
         self._limit = math.inf if max_episode_steps is None else max_episode_steps
         Batch.__init__(self, num_envs, render_mode, settings)
         self.num_envs = num_envs

@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from envs import EnvSpec, Setting
-from envs.instances import INSTANCES, instance_seeds
+from envs.instances import INSTANCES, LARGEST_SET, PLACE, instance_seeds
 from envs.tasks import default_federation, find_task
 from experiments.commands.consent import require_consent
 from experiments.commands.interruptions import counted, require_alone, resumable
@@ -126,7 +126,7 @@ class CompareCommand:
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting, self.search_instances, self.train_on, self.generator)
         instances = self.instances()
-        instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)  # refuses where the set ends
+        self._seeds(instances)
         check_instances(instances, contenders[0].core(bench).setting, bench.environments)
         if self.hindsight:
             bench.core(GRID)  # refuses a method without clip norms before any run is played
@@ -141,11 +141,22 @@ class CompareCommand:
         bench.environments.runner = Runner(finished, backend)
         with resumable("compare", folder, lambda: counted(finished.count, "finished part"), self.workers.typed):
             players = prepare(contenders, bench)
-            seeds = instance_seeds("test", self.seeds * max(1, len(instances)), self.first_seed)
+            seeds = self._seeds(instances)
             compared = compare(players, bench, seeds, typed, instances, self.hindsight, bool(self.generator))
             statistics = finish(compared, folder)
             finished.drop()
         return statistics
+
+    def _seeds(self, instances: Sequence[Instance]) -> list[int]:
+        """List the held-out seeds, those of each instance after those of the one before; `InputError` for too many."""
+        PLACE.check("first_seed", self.first_seed)
+        needed = self.seeds * max(1, len(instances))
+        require(
+            self.first_seed + needed <= LARGEST_SET,
+            f"seeds is {self.seeds} and first_seed is {self.first_seed}, so {needed:,} seeds in all, but the test set "
+            f"ends at {LARGEST_SET:,}.",
+        )
+        return instance_seeds("test", needed, self.first_seed)
 
     def _check_size(self, players: int) -> None:
         """Refuse what cannot be played, and what takes very long without consent; searches are not counted.

@@ -87,6 +87,26 @@ def check_fields(record: Any) -> None:
         check_argument(one.name, getattr(record, one.name), hints[one.name])
 
 
+def take_numbers(record: Any) -> None:
+    """Replace NumPy's scalars in a frozen dataclass by Python's: files know no others, and texts show them otherwise.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Size:
+        ...     rounds: int
+        ...
+        ...     def __post_init__(self):
+        ...         take_numbers(self)
+        >>> Size(np.int64(3))
+        Size(rounds=3)
+    """
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(record, one.name, value.item())
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Return True for a value of an annotation's type; annotations that nothing is known of take anything."""
     if hint in (int, float, str, bool):

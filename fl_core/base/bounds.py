@@ -50,7 +50,7 @@ more do not fit into memory.
 
     def hold(self, value: Any) -> bool:
         """Return True for a number in the range; NaN, truth values and texts are none."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else numbers.Real):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral if self.whole else numbers.Real):
             return False
         number: Any = value
         inside = self.low <= number <= self.high and not (self.above and number == self.low)

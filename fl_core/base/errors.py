@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import numbers
 from collections.abc import Iterable
 
 from fl_core.base.text import sentence, short
@@ -78,6 +79,6 @@ def require_positive(field: str, value: float) -> None:
 def require_count(field: str, value: int, least: int = 1) -> None:
     """Raise `InputError` unless the value is a whole number of at least `least`."""
     require(
-        isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least,
         f"{field} is {short(value)}, but it must be a whole number of at least {least}.",
     )

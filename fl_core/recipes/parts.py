@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fl_core.base.arguments import check_fields, take_numbers
 from fl_core.base.bounds import Bounds, count
+from fl_core.base.errors import require, require_name
+
+SCALES = ("log", "linear")
+VALUE = Bounds(-1e12, 1e12, "no setting of a round is so large")
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,18 @@ class KnobRange:
     scale: str
     summary: str
     per_layer: bool = False
+
+    def __post_init__(self) -> None:
+        take_numbers(self)
+        check_fields(self)
+        require_name(f"scale of knob '{self.name}'", self.scale, SCALES)
+        for field in ("low", "high", "default"):
+            VALUE.check(f"{field} of knob '{self.name}'", getattr(self, field))
+        require(
+            self.low < self.high and (self.low > 0 or self.scale != "log"),
+            f"knob '{self.name}' has low {self.low:g} and high {self.high:g}, but low must be below high"
+            f"{', and above 0 on a log scale' if self.scale == 'log' else ''}.",
+        )
 
 
 def clamp_size(count: int, cohort: float) -> float:

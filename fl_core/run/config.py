@@ -11,6 +11,7 @@ from typing import Annotated
 
 import torch
 
+from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import check_numbers
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_list, read_value
@@ -126,6 +127,7 @@ class FederationConfig:
     """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
 
     def __post_init__(self) -> None:
+        take_numbers(self)
         self._check_names()
         for field, allowed in BOUNDS.items():
             allowed.check(field, getattr(self, field))
@@ -339,8 +341,11 @@ class RunSettings:
     update_scale: float | None = None
 
     def __post_init__(self) -> None:
+        take_numbers(self)
         SEED.check("seed", self.seed)
         check_numbers(self, BOUNDS)
+        if self.epsilon is not None:
+            require_epsilon(self.epsilon)
         if self.partition is not None:
             parse_partition(self.partition)
 

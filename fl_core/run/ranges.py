@@ -10,10 +10,11 @@ from fl_core.privacy.curves import DELTA, SAMPLING_RATE
 SEED = count(0, 2**63 - 1, "seeds have 63 bits")
 RUNS = count(1, 100_000, "more do not run side by side")
 """Runs of a batch, and rows of a batch of environments."""
+MOST_ROUNDS = 1_000_000
 _FLOAT32 = "more is beyond the numbers that training computes with"
 BOUNDS: Mapping[str, Bounds] = {
     "clients": count(1, 1_000_000, "no dataset has samples for more"),
-    "rounds": count(1, 1_000_000, "the ledger counts no more"),
+    "rounds": count(1, MOST_ROUNDS, "the ledger counts no more"),
     "local_steps": count(1, 10_000, "more in a round is a training of its own"),
     "batch_size": count(1, 100_000, "no client has more samples"),
     "evaluation_samples": count(0, 10_000_000, "no dataset has more"),

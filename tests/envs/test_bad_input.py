@@ -24,7 +24,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"signals": "publik"}, "signals 'publik' is unknown; did you mean public"),
     ({"reward": "advantages"}, "reward 'advantages' is unknown; did you mean advantage"),
     ({"instances": "tests"}, "instances 'tests' is unknown; did you mean test"),
-    ({"instance_count": 0}, "instances is 0, but it must be a whole number of at least 1"),
+    ({"instance_count": 0}, "instance_count is 0, but it must be a whole number of at least 1"),
     ({"decision_rounds": 0}, "decision_rounds is 0"),
     ({"decision_rounds": 1.5}, r"decision_rounds is 1\.5"),
     ({"epsilon": 0}, r"epsilon is 0\.0, but it must be above 0"),

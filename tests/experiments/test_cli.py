@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
         (["compare", "--method", "local-only", "--controllers", "none", "--hindsight"], "knob 'clip_norm' does not"),
         (["compare", "--seeds", "0"], "seeds is 0"),
         (["compare", "--seeds", "5000", "--vary", "epsilon=4,8"], "takes 2,000,000 federated rounds"),
-        (["compare", "--first-seed", "-1"], "First instance is -1"),
+        (["compare", "--first-seed", "-1"], "first_seed is -1"),
         (["train", "--signals", "pulbic"], "did you mean public"),
         (["train", "--knobs", "clip"], "did you mean clip_norm"),
         (["train", "--knobs", "none"], "knobs is 'none', but a training needs at least one to set."),
