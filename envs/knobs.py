@@ -62,7 +62,7 @@ class Knob(KnobRange):
             values = np.exp(math.log(self.low) + share * math.log(self.high / self.low))
         else:
             values = self.low + share * (self.high - self.low)
-        return np.clip(values, self.low, self.high).astype(np.float64)
+        return np.asarray(np.clip(values, self.low, self.high), dtype=np.float64)
 
     def encode(self, value: float | FloatArray) -> FloatArray:
         """Encode values as action coordinates, saturating at the range; NaN stays NaN.
