@@ -14,8 +14,9 @@ import safetensors.torch
 from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
+from agents.blueprint import KNOB_FIELDS, VIEW, Blueprint
 from agents.exported import EXPORTED
-from agents.learned import KNOB_FIELDS, VIEW, Blueprint, LearnedController
+from agents.learned import LearnedController
 from agents.untrusted import check_blueprint
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
 from fl_core.base.arguments import checked
@@ -89,16 +90,23 @@ def check_saving(blueprint: Blueprint, policy: BasePolicy) -> None:
 
 
 @checked
-def load_controller(folder: Path | str) -> LearnedController:
+def load_controller(folder: Path | str, env: Any = None) -> LearnedController:
     """Read a saved controller; no pickle is read, so an untrusted folder can do no worse than be refused.
 
     Args:
         folder: a controller's folder, or the folder of the training that made it.
+        env: environment that it is to act in, wrapped or not, or a vector of some: it is checked. A loop that knows
+            observations alone, as that of stable-baselines3's `evaluate_policy`, cannot tell one that it does not fit.
 
     Raises:
-        InputError: files are missing, unreadable, of another version, damaged or changed, or do not fit each other.
+        InputError: files are missing, unreadable, of another version, damaged or changed, or do not fit each other; or
+            the controller was trained for another environment (`LearnedController.check`).
     """
-    path = Path(folder)
+    controller = _load(Path(folder))
+    return controller if env is None else controller.for_env(env)
+
+
+def _load(path: Path) -> LearnedController:
     if not (path / RECORD).is_file() and (path / "controller" / RECORD).is_file():
         path = path / "controller"
     require(path.is_dir(), f"'{path}' is no folder, so it holds no controller.")

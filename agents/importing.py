@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
+from agents.blueprint import Blueprint, core_of, knob_records
 from agents.import_sources import PLAIN, ImportOptions, Source, read_source, short, source_of
-from agents.learned import Blueprint, LearnedController, core_of, knob_records
-from agents.normalization import Normalization
+from agents.learned import LearnedController
+from agents.normalization import Normalization, below_normalization
 from agents.sb3_models import Facts
 from envs import EnvCore, Setting
+from envs.faces import cores
 from envs.signals import FEATURE_BOUND
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require
@@ -64,18 +66,25 @@ def from_sb3(model: BaseAlgorithm, env: Any = None) -> LearnedController:
         env: the environment that it was trained in, wrapped or not; None takes the model's own.
 
     Raises:
-        InputError: there is no DPilot environment, it does not fit the model, or the model is of an algorithm that is
+        InputError: there is no DPilot environment, it does not fit the model or differs from the model's own in signals
+            or knobs, wrappers other than `VecNormalize` change what is seen, or the model is of an algorithm that is
             not known here.
     """
-    env = model.get_env() if env is None else env
+    own = model.get_env()
+    env = own if env is None else env
     require(env is not None, "The model has no environment; hand in the one that it was trained in.")
     core = core_of(env)
-    normalization = Normalization.of(env) or Normalization.of(model.get_vec_normalize_env())
+    normalization = Normalization.of(env) or Normalization.of(own)
     source = source_of(model)
     assert source.facts is not None
     _check_shapes("The model", source.facts, core)
+    _check_scaling(source.facts, env, own)
     imported = {"name": "from_sb3", "file": f"a {type(model).__name__} in memory", "library": source.library}
-    controller = _controller(source, core, {"imported": imported, "cost": None}, normalization)
+    about = {"imported": imported, "cost": None}
+    if env is not own and isinstance(cores(own)[0], EnvCore):
+        _controller(source, core_of(own), about, normalization).check(core)
+    controller = _controller(source, core, about, normalization)
+    controller.check(below_normalization(env))
     _try(controller, "The model")
     seen = _observations(controller, 16)
     shown = seen if normalization is None else normalization.scale(seen)
@@ -174,6 +183,16 @@ def _check_scale(who: str, facts: Facts, options: ImportOptions) -> None:
         said or not facts.normalized,
         f"{who} was trained under VecNormalize; give the statistics of its observations as --normalization FILE "
         f"--trust, or say --normalization {PLAIN} if it scaled rewards alone.",
+    )
+
+
+def _check_scaling(facts: Facts, *environments: Any) -> None:
+    """Refuse a model in memory that was trained under a `VecNormalize` which none of the environments has."""
+    has = any(isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None for env in environments)
+    require(
+        has or not facts.normalized,
+        "The model was trained under VecNormalize; hand in the environment with that wrapper, also where it scaled "
+        "rewards alone.",
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Self
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -18,79 +18,18 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from typing_extensions import override
 
 from agents.algorithms import ALGORITHMS
+from agents.blueprint import FORMER, VIEW, Blueprint, core_of
 from agents.bounded import BoundedController
 from agents.config import TrainingConfig
-from agents.exported import EXPORTED, ExportedPolicy
-from agents.normalization import Normalization
+from agents.exported import ExportedPolicy
+from agents.normalization import Normalization, below_normalization
 from agents.rollouts import decisions_per_episode
 from agents.weights import Tensors, tensor_bytes
-from envs import DPilotEnv, DPilotVecEnv, EnvCore, Setting
-from envs.faces import innermost
+from envs import DPilotEnv, DPilotVecEnv, Setting
 from envs.instances import instance_population
 from envs.setting import named_parts
+from fl_core.base.arrays import require_memory
 from fl_core.base.errors import InputError, require
-
-VIEW = ("knobs", "signals", "decision_rounds")
-"""Environment settings that a controller depends on; the rest is the problem it is set to."""
-_FORMER = {"context": "hidden", "population": "all"}
-"""Values of settings for controllers that were saved before these existed; later defaults do not change them."""
-KNOB_FIELDS = ("name", "low", "high", "scale")
-
-
-@dataclass(frozen=True)
-class Blueprint:
-    """A controller without its weights; all values are JSON-able.
-
-    Attributes:
-        algo: learning algorithm, a name of `ALGORITHMS`, or format of a policy that was exported, one of `EXPORTED`.
-        arguments: arguments of its policy.
-        features: names of the observation's entries, in order.
-        feature_bound: observations lie in [-feature_bound, feature_bound].
-        knobs: name, range and scale of what each action coordinate sets.
-        settings: keyword arguments of the environment it was trained in.
-        training: seeds, instances, cost in federated rounds and validation of the training; a cost of None is unknown.
-        scales: how each feature is scaled, in words; () where that was not recorded.
-    """
-
-    algo: str
-    arguments: Mapping[str, Any]
-    features: tuple[str, ...]
-    feature_bound: float
-    knobs: tuple[Mapping[str, Any], ...]
-    settings: Mapping[str, Any]
-    training: Mapping[str, Any]
-    scales: tuple[str, ...] = ()
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Space of one observation."""
-        return spaces.Box(-self.feature_bound, self.feature_bound, (len(self.features),), np.float32)
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """Space of one action."""
-        return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
-
-    def make_policy(self) -> BasePolicy | ExportedPolicy:
-        """Make an untrained policy of this kind."""
-        make = EXPORTED[self.algo] if self.algo in EXPORTED else ALGORITHMS[self.algo].policy
-        return make(self.observation_space, self.action_space, self.arguments)
-
-    @property
-    def label(self) -> str:
-        """Readable name of the algorithm or the format."""
-        return EXPORTED[self.algo].label if self.algo in EXPORTED else ALGORITHMS[self.algo].label
-
-    @property
-    def origin(self) -> str:
-        """Tell it apart from others of its kind: seed of the training, or name that it was imported by."""
-        imported = self.training.get("imported")
-        return f"seed {self.training.get('seed', '?')}" if imported is None else str(imported["name"])
-
-
-def knob_records(core: EnvCore) -> tuple[dict[str, Any], ...]:
-    """Name, range and scale of an environment's knobs, as far as a controller must agree on them."""
-    return tuple({field: getattr(knob, field) for field in KNOB_FIELDS} for knob in core.knobs)
 
 
 class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
@@ -139,7 +78,7 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
     @property
     def view(self) -> dict[str, Any]:
         """Environment settings that it needs: knobs, signals, rounds per decision, visibility of contexts."""
-        own = _FORMER | dict(self.blueprint.settings)
+        own = FORMER | dict(self.blueprint.settings)
         return {name: own[name] for name in (*VIEW, "context")}
 
     @property
@@ -151,7 +90,7 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
     @property
     def population(self) -> str:
         """Population of the clients whose data trained and validated it."""
-        return str((_FORMER | dict(self.blueprint.settings))["population"])
+        return str((FORMER | dict(self.blueprint.settings))["population"])
 
     @property
     def trained_on(self) -> str:
@@ -194,6 +133,8 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
                 f"observation has shape {array.shape}, but this {self.blueprint.algo} controller was trained on "
                 f"{size} features."
             )
+        self._require_unscaled(array)
+        require_memory(state, episode_start, len(np.atleast_2d(array)))
         if self.normalization is not None:
             array = self.normalization.scale(array)
         inner = None if state is None else tuple(np.swapaxes(part, 0, 1) for part in state)
@@ -201,37 +142,26 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
             actions, inner = self.policy.predict(array, inner, episode_start, deterministic)
         return actions, None if inner is None else tuple(np.swapaxes(part, 0, 1) for part in inner)
 
+    def _require_unscaled(self, observations: NDArray[np.float32]) -> None:
+        """Refuse numbers that no environment shows; scaled ones mean something else."""
+        bound = self.blueprint.feature_bound
+        for value in observations[~(np.abs(observations) <= bound)].ravel():
+            raise InputError(
+                f"observation holds {value:g}, but this {self.blueprint.algo} controller reads features in "
+                f"[-{bound:g}, {bound:g}], as the environment shows them without VecNormalize or its like."
+            )
+
     def check(self, env: Any) -> None:
         """Refuse an environment whose observations or actions mean something else.
 
         Args:
-            env: any face of a DPilot environment, wrapped or not, its core, or a `DummyVecEnv` of them.
+            env: any face of a DPilot environment, wrapped or not, a vector of such faces, or a core.
 
         Raises:
-            InputError: features, their scales, knobs, their ranges or the rounds per decision differ.
+            InputError: features, their scales, knobs, their ranges or the rounds per decision differ, or wrappers
+                change the numbers that are seen or set.
         """
-        core = core_of(env)
-        who = f"this {self.blueprint.algo} controller"
-        shown, known = [feature.name for feature in core.features], list(self.blueprint.features)
-        require(
-            shown == known,
-            f"{who} was trained on the signals {', '.join(known)}, but the environment shows {', '.join(shown)}.",
-        )
-        scales = [feature.scaled for feature in core.features]
-        for name, scale, trained in zip(known, scales, self.blueprint.scales, strict=False):
-            require(
-                scale == trained, f"{who} was trained on {name} scaled as {trained}, but the environment shows {scale}."
-            )
-        has, sets = list(knob_records(core)), [dict(knob) for knob in self.blueprint.knobs]
-        require(
-            has == sets, f"{who} was trained to set {_ranges(sets)}, but the environment's knobs are {_ranges(has)}."
-        )
-        rounds = self.view["decision_rounds"]
-        require(
-            core.spec.decision_rounds == rounds,
-            f"{who} decides every {rounds} rounds, but decision_rounds of the environment is "
-            f"{core.spec.decision_rounds}.",
-        )
+        self.blueprint.check(env)
 
     def for_env(self, env: Any) -> Self:
         """Return the controller itself, as those that are hand-coded are made for an environment.
@@ -256,7 +186,7 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
         if "instances" in changes:
             changes.setdefault("population", instance_population(changes["instances"]))
         changes = named_parts(changes)  # which also imports what the caller names, as a record may not
-        return Setting.from_record(_FORMER | dict(self.blueprint.settings)).replace(**changes)
+        return Setting.from_record(FORMER | dict(self.blueprint.settings)).replace(**changes)
 
     def make_env(self, **changes: Any) -> DPilotEnv:
         """Make an environment that it can act in: that of its training, with `changes` as in `setting`."""
@@ -282,13 +212,17 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
             **keywords: of the algorithm's class, such as `learning_rate` or `n_steps`.
 
         Raises:
-            InputError: the environment is not what the controller was trained for, its policy was exported and so
-                cannot learn, or a keyword is not allowed.
+            InputError: the environment is not what the controller was trained for, or scales observations that the
+                controller reads as they are; its policy was exported and so cannot learn; or a keyword is not allowed.
         """
         algo, about = self.blueprint.algo, self.blueprint.training
         require(algo in ALGORITHMS, f"A policy in {self.blueprint.label} only acts: it has no learner to go on with.")
         core = core_of(env)
-        self.check(core)
+        require(
+            isinstance(env, (gym.Env, VecEnv)),
+            f"A {type(env).__name__} is no environment of stable-baselines3; hand in one of gym.make or a VecEnv.",
+        )
+        self.check(env if self.normalization is None else below_normalization(env))
         venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: Monitor(env)])
         if self.normalization is not None:
             venv = self.normalization.wrap(venv)
@@ -318,19 +252,3 @@ def _unbounded(policy: BasePolicy | ExportedPolicy) -> Iterator[None]:
         yield
     finally:
         policy.action_space = bounds
-
-
-def core_of(env: Any) -> EnvCore:
-    """Find the core of any face of an environment, wrapped or not, or of a `DummyVecEnv` of them.
-
-    Raises:
-        InputError: there is no DPilot environment in it.
-    """
-    core = innermost(env)
-    if not isinstance(core, EnvCore):
-        raise InputError(f"A {type(env).__name__} is no DPilot environment.")
-    return core
-
-
-def _ranges(knobs: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{knob['name']} from {knob['low']:g} to {knob['high']:g} ({knob['scale']})" for knob in knobs)

@@ -19,6 +19,12 @@ from fl_core.base.errors import InputError, require
 _PREFIX = "normalization/"
 
 
+def below_normalization(env: Any) -> Any:
+    """Return the environment below a `VecNormalize` that scales observations; others as they are."""
+    wrapper = unwrap_vec_normalize(env) if isinstance(env, VecEnv) else None
+    return env if wrapper is None or not wrapper.norm_obs else wrapper.venv
+
+
 @dataclass(frozen=True, eq=False)
 class Normalization:
     """Scaling of observations: (x - mean) / sqrt(variance + epsilon), clipped to [-clip, clip].

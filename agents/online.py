@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from agents.blueprint import core_of
 from agents.bounded import BoundedController
-from agents.learned import core_of
 from agents.online_learner import OnlineLearner, OnlineSettings, keyed_randomness
+from fl_core.base.arrays import require_memory
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.values import read_value
 from fl_core.run.plan import FloatArray
@@ -113,6 +114,11 @@ class OnlinePPO(BoundedController[State]):
         Raises:
             InputError: the environment shows no accuracy and loss, or has other knobs than the clip norm.
         """
+        return cls(*cls._places(env), seed, settings)
+
+    @staticmethod
+    def _places(env: Any) -> tuple[tuple[int, int], int, float, str]:
+        """Find what the agent keeps of an environment: the first arguments of its constructor."""
         core = core_of(env)
         names = [feature.name for feature in core.features]
         shown = next((name for name, pair in SEEN.items() if set(pair) <= set(names)), "")
@@ -127,7 +133,22 @@ class OnlinePPO(BoundedController[State]):
         )
         accuracy, loss = (names.index(name) for name in SEEN[shown])
         chance_loss = math.log(core.federation.model.classes)
-        return cls((accuracy, loss), len(names), chance_loss, shown, seed, settings)
+        return (accuracy, loss), len(names), chance_loss, shown
+
+    def check(self, env: Any) -> None:
+        """Refuse an environment other than that which it was made for.
+
+        Raises:
+            InputError: as `for_env`, or accuracy and loss are other signals, or of another number of classes.
+        """
+        columns, features, chance_loss, shown = self._places(env)
+        own = (tuple(self._columns), self._features, self._chance_loss, self.signals)
+        require(
+            own == (columns, features, chance_loss, shown),
+            f"controller '{NAME}' was made for signals '{self.signals}' ({self._features} features, "
+            f"{math.exp(self._chance_loss):.0f} classes), but the environment shows '{shown}' ({features} features, "
+            f"{math.exp(chance_loss):.0f} classes).",
+        )
 
     @property
     def label(self) -> str:
@@ -169,6 +190,7 @@ class OnlinePPO(BoundedController[State]):
                 f"observation has shape {array.shape}, but controller '{NAME}' was made for {self._features} features."
             )
         seen = np.atleast_2d(array)[:, self._columns]
+        require_memory(state, episode_start, len(seen))
         counts, networks, buffers = self._unpack(state, len(seen))
         starts = np.zeros(len(seen), dtype=bool) if episode_start is None else np.asarray(episode_start, dtype=bool)
         actions = np.zeros((len(seen), 1), dtype=np.float32)

@@ -19,12 +19,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 
 from agents.algorithms import ALGORITHMS
+from agents.blueprint import Blueprint, knob_records
 from agents.bundle import check_saving, load_controller, save_controller
 from agents.checkpoint import TrainingState, save_checkpoint
 from agents.config import TrainingConfig
 from agents.costs import Cost, ReferenceRuns, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
-from agents.learned import Blueprint, LearnedController, knob_records
+from agents.learned import LearnedController
 from agents.learners import (
     is_finite,
     learner_tensors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agents.algorithms import ALGORITHMS, IMPORTED_OPTIONS, POLICY_KEYWORDS, POLICY_OPTIONS
-from agents.learned import Blueprint
+from agents.blueprint import Blueprint
 from agents.options import OPTIONS
 from fl_core.base.bounds import Bounds, count
 from fl_core.base.errors import require, require_name

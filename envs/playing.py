@@ -45,7 +45,7 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
     policy = as_policy(policy, len(core.knobs))
     check = getattr(policy, "check", None)
     if check is not None:
-        check(core)  # a learned policy refuses an environment that it was not made for
+        check(core)  # a controller refuses an environment that it was not made for
     start = np.full(core.runs, not midway)
     predict = getattr(policy, "predict_unclipped", policy.predict)
     while not core.finished.all():

@@ -6,8 +6,10 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, cast
 
+import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from typing_extensions import override
 
+from envs.actions import read_actions, require_finite
+from envs.core import EnvCore
 from envs.knobs import Knob
 from envs.listing import Listing
 from envs.resets import read_instances
@@ -22,10 +26,14 @@ from envs.sb3 import DPilotVecEnv, named_rows
 from envs.setting import named_parts
 from envs.signals import Feature
 from fl_core.base.bounds import count
-from fl_core.base.errors import require
+from fl_core.base.errors import InputError
 from fl_core.base.handover import Packed, pack_parts, unpack_parts
 from fl_core.base.processes import follow_parent, process_context
+from fl_core.base.sources import told
 from fl_core.run.ranges import RUNS
+
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""Method of a block, its arguments and its keyword arguments."""
 
 
 def usable_cores() -> int:
@@ -64,6 +72,7 @@ class DPilotProcessVecEnv(VecEnv):
         self.blocks = row_blocks(num_envs, workers)
         settings = named_parts(settings)
         self._workers: list[tuple[Any, Connection]] = []
+        self._due = [1] * workers  # the spaces, with which each process begins
         try:
             self._workers = [_start(block.stop - block.start, settings) for block in self.blocks]
             spaces = self._receive(self._places)
@@ -74,18 +83,38 @@ class DPilotProcessVecEnv(VecEnv):
 
     # ---------------------------------------------------------------- talking to the processes
 
-    def _send(self, place: int, name: str, *arguments: Any, **named: Any) -> None:
-        with contextlib.suppress(BrokenPipeError):  # that it has died shows where its answer is awaited
-            self._workers[place][1].send((name, arguments, named))
+    def _send(self, calls: Mapping[int, Call]) -> None:
+        """Send a call to some processes; where one of them cannot be pickled, none is sent.
+
+        Raises:
+            InputError: there is such a call.
+            ClosedEnvironmentError: the processes have ended.
+        """
+        if not self._workers:
+            raise gym.error.ClosedEnvironmentError("The environments are closed.")
+        try:
+            packed = {place: ForkingPickler.dumps(call) for place, call in calls.items()}
+        except Exception as error:  # whatever an object's own pickling raises
+            raise InputError(f"What was handed in cannot go to another process ({told(error)}).") from error
+        for place, content in packed.items():
+            while self._due[place]:  # answers that nobody took, as after Ctrl-C
+                self._take(place)
+            self._due[place] += 1
+            with contextlib.suppress(BrokenPipeError):  # that it has died shows where its answer is awaited
+                self._workers[place][1].send_bytes(content)
+
+    def _take(self, place: int) -> tuple[Any, Exception | None]:
+        """Take the next answer of a process, or the error that it raised."""
+        try:
+            found: tuple[Any, Exception | None] = self._workers[place][1].recv()
+        except (EOFError, ConnectionResetError):
+            found = None, RuntimeError(f"Process {place} of the environments has died.")
+        self._due[place] -= 1
+        return found
 
     def _receive(self, places: Iterable[int]) -> list[Any]:
         """Collect the workers' answers; an error of one of them is raised after all have answered."""
-        found = []
-        for place in places:
-            try:
-                found.append(self._workers[place][1].recv())
-            except (EOFError, ConnectionResetError):
-                found.append((None, RuntimeError(f"Process {place} of the environments has died.")))
+        found = [self._take(place) for place in places]
         for _, error in found:
             if error is not None:
                 raise error
@@ -97,8 +126,7 @@ class DPilotProcessVecEnv(VecEnv):
 
     def _each(self, name: str, arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Call a method in every process at the same time, with arguments for each; returns their results in order."""
-        for place, own in enumerate(arguments):
-            self._send(place, name, *own)
+        self._send({place: (name, own, {}) for place, own in enumerate(arguments)})
         return self._receive(self._places)
 
     def _split(self, values: Any) -> list[tuple[Any, ...]]:
@@ -110,21 +138,24 @@ class DPilotProcessVecEnv(VecEnv):
         """Set the instance, by seed, that each row plays again and again from its next reset on.
 
         Raises:
-            InputError: there is not one per row.
+            InputError: there is not one whole number per row; no row has changed then.
         """
         self._each("set_instances", self._split(read_instances(seeds, self.num_envs)))
 
     @property
+    def core(self) -> EnvCore:
+        """Copy of the runs of the first process, for their settings, knobs and signals."""
+        return cast("EnvCore", self.get_attr("core", 0)[0])
+
+    @property
     def knobs(self) -> Listing[Knob]:
         """Knob of each action coordinate; prints as a table."""
-        [knobs] = self.get_attr("knobs", 0)
-        return cast("Listing[Knob]", knobs)
+        return cast("Listing[Knob]", self.get_attr("knobs", 0)[0])
 
     @property
     def signals(self) -> Listing[Feature]:
         """Feature of each observation entry; prints as a table."""
-        [signals] = self.get_attr("signals", 0)
-        return cast("Listing[Feature]", signals)
+        return cast("Listing[Feature]", self.get_attr("signals", 0)[0])
 
     def references(self, seeds: Sequence[int]) -> list[float]:
         """Return the final accuracy of the default clip norm on each instance; the processes take instances in turn."""
@@ -142,13 +173,10 @@ class DPilotProcessVecEnv(VecEnv):
 
     @override
     def step_async(self, actions: NDArray[Any]) -> None:
-        shape = (self.num_envs, *(self.action_space.shape or ()))
-        require(
-            np.shape(actions) == shape,
-            f"actions have shape {np.shape(actions)}, but it must be {shape}: runs and knobs.",
-        )
-        for place, (own,) in enumerate(self._split(actions)):
-            self._send(place, "step_with", own)
+        coordinates = read_actions(actions, self.num_envs, int(np.prod(self.action_space.shape or ())))
+        if not np.isfinite(coordinates).all():  # here, where no row has stepped yet
+            require_finite(coordinates, np.ones(self.num_envs, dtype=bool), self.knobs)
+        self._send({place: ("step_with", own, {}) for place, own in enumerate(self._split(coordinates))})
 
     @override
     def step_wait(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
@@ -166,7 +194,7 @@ class DPilotProcessVecEnv(VecEnv):
     def close(self) -> None:
         for process, connection in self._workers:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
-                connection.send(None)
+                connection.send_bytes(b"")  # ends it
             connection.close()
             process.join()
         self._workers = []
@@ -196,9 +224,11 @@ class DPilotProcessVecEnv(VecEnv):
         rows = named_rows(indices, self.num_envs)
         by_place = [[row for row in rows if block.start <= row < block.stop] for block in self.blocks]
         asked = [place for place, own in enumerate(by_place) if own]
+        calls: dict[int, Call] = {}
         for place in asked:
             own = [row - self.blocks[place].start for row in by_place[place]]
-            self._send(place, name, *arguments, indices=own, **named)
+            calls[place] = (name, arguments, {"indices": own, **named})
+        self._send(calls)
         found: dict[int, list[Any]] = {row: [] for row in rows}
         for place, results in zip(asked, self._receive(asked), strict=True):
             for row, result in zip(by_place[place], results or by_place[place], strict=True):
@@ -240,20 +270,30 @@ def _serve(connection: Connection, rows: int, settings: Mapping[str, Any], parts
     follow_parent()
     torch.set_num_threads(1)  # two processes with two threads each on two cores are many times slower
     unpack_parts(parts)
-    block: _Block | None = None
-    request: Any = ("", (), {})
-    while request is not None:
-        name, arguments, named = request
-        try:
-            if block is None:
-                block = _Block(rows, **settings)
-                answer: Any = (block.observation_space, block.action_space)
-            else:
-                answer = getattr(block, name)(*arguments, **named)
-            connection.send((answer, None))
-        except Exception as error:
-            connection.send((None, error))
-        try:
-            request = connection.recv()
-        except EOFError:  # the main process is gone
-            request = None
+    try:
+        block = _Block(rows, **settings)
+        connection.send(((block.observation_space, block.action_space), None))
+    except Exception as error:
+        connection.send((None, _portable(error)))
+        return
+    with contextlib.suppress(EOFError):  # the main process is gone
+        while content := connection.recv_bytes():
+            connection.send_bytes(_answer(block, content))
+
+
+def _answer(block: _Block, content: bytes) -> Any:
+    """Do what a message asks; returns the answer's pickle, or that of the error on the way to it."""
+    try:
+        name, arguments, named = ForkingPickler.loads(content)
+        return ForkingPickler.dumps((getattr(block, name)(*arguments, **named), None))
+    except Exception as error:
+        return ForkingPickler.dumps((None, _portable(error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that can be sent: itself, or its words where its class cannot be rebuilt from them."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))
+    except Exception:  # whatever an error's own pickling raises
+        return RuntimeError(told(error))
+    return error

@@ -14,16 +14,24 @@ from typing_extensions import override
 from envs.render import render_frame
 from envs.resets import read_seeds
 from envs.rows import Batch, Row
+from fl_core.base.arguments import check_argument
+from fl_core.base.errors import require
 
 
 def named_rows(indices: VecEnvIndices, count: int) -> list[int]:
     """List the rows that indices name, as stable-baselines3 reads them: None for all, negative ones from the end.
 
     Raises:
+        InputError: one is not a whole number.
         IndexError: there is no such row.
     """
-    asked = range(count) if indices is None else np.atleast_1d(np.asarray(indices))
-    return [range(count)[int(index)] for index in asked]
+    asked = list(range(count)) if indices is None else np.atleast_1d(np.asarray(indices)).tolist()
+    for index in asked:
+        told = f"indices holds {index!r}, but an environment has a whole number from {-count} to {count - 1}."
+        require(isinstance(index, int) and not isinstance(index, bool), told)
+        if not -count <= index < count:
+            raise IndexError(told)
+    return [range(count)[index] for index in asked]
 
 
 class DPilotVecEnv(Batch, VecEnv):
@@ -79,10 +87,12 @@ class DPilotVecEnv(Batch, VecEnv):
 
     @override
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        check_argument("attr_name", attr_name, str)
         return [getattr(row, attr_name) for row in self._named(indices)]
 
     @override
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        check_argument("attr_name", attr_name, str)
         for row in self._named(indices):
             setattr(row, attr_name, value)
 
@@ -90,7 +100,11 @@ class DPilotVecEnv(Batch, VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        return [getattr(row, method_name)(*method_args, **method_kwargs) for row in self._named(indices)]
+        check_argument("method_name", method_name, str)
+        methods = [getattr(row, method_name) for row in self._named(indices)]
+        for one in methods:
+            require(callable(one), f"'{method_name}' is no method of an environment; get_attr reads it.")
+        return [one(*method_args, **method_kwargs) for one in methods]
 
     @override
     def env_is_wrapped(self, wrapper_class: Any, indices: VecEnvIndices = None) -> list[bool]:

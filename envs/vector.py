@@ -162,6 +162,7 @@ class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of every row."""
+        check_argument("name", name, str)
         return tuple(getattr(row, name) for row in self.rows)
 
     def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
@@ -170,6 +171,7 @@ class DPilotVectorEnv(Batch, VectorEnv[Float32Array, Float32Array, Any]):
         Raises:
             InputError: there is not one value per row.
         """
+        check_argument("name", name, str)
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
         require(len(values) == self.num_envs, f"There are {len(values)} values for {self.num_envs} environments.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
 from fl_core.base.arguments import checked
-from fl_core.base.arrays import FloatArray
+from fl_core.base.arrays import FloatArray, require_memory
 from fl_core.base.errors import InputError, require, require_name
 from policies.parameters import ANCHOR, Parameter
 from policies.view import Seen, View
@@ -124,6 +124,17 @@ class Controller(ABC):
         values = {one.name: one.default_value(view.knob(one.knob), anchor) for one in cls.parameters}
         return cls(view, values | parameters)
 
+    def check(self, env: Any) -> None:
+        """Refuse an environment other than that which it was made for.
+
+        Args:
+            env: any face of a DPilot environment, wrapped or not, a vector of such faces, or a core.
+
+        Raises:
+            InputError: knobs, signals, rounds, rounds per decision or the model's layers differ.
+        """
+        self.view.require_same(View.of(env), f"controller '{self.name}'")
+
     def _checked(self, parameter: Parameter, value: float) -> float:
         value = parameter.check(self.name, value)
         knob = self.view.knob(parameter.knob)
@@ -178,7 +189,7 @@ class Controller(ABC):
             Actions `[knobs]` or `[n, knobs]`, float32 in [-1, 1], and the state for the next call.
 
         Raises:
-            InputError: the observation is of another environment.
+            InputError: the observation is of another environment, or the state of other observations.
         """
         array = np.asarray(observation)
         size = len(self.view.features)
@@ -188,6 +199,7 @@ class Controller(ABC):
             )
         batch = np.atleast_2d(array).astype(np.float64)
         seen = Seen(self.view, batch)
+        require_memory(state, episode_start, len(batch))
         state = self._next_state(state, episode_start, seen)
         actions = self._coordinates(seen, state).astype(np.float32)
         return (actions[0] if array.ndim == 1 else actions), state

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.faces import innermost
+from envs.faces import cores, require_own_spaces
 from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.base.arrays import FloatArray
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
 
 
 def _unknown_noise(epsilon: float) -> float:
@@ -43,17 +43,24 @@ class View:
 
     @classmethod
     def of(cls, env: Any) -> View:
-        """Take the view of an environment: any face, wrapped or not, its core, or a `DummyVecEnv` of faces.
+        """Take the view of an environment: any face, wrapped or not, its core, or a vector of faces.
 
         Raises:
-            InputError: there is no DPilot environment in it.
+            InputError: there is no DPilot environment in it, those of a vector differ, or wrappers change the numbers
+                that are seen or set.
         """
         if isinstance(env, View):
             return env
-        core = innermost(env)
+        first, *others = [cls._of_core(env, core) for core in cores(env)]
+        for other in others:
+            first.require_same(other, "The first environment of the vector")
+        return first
+
+    @classmethod
+    def _of_core(cls, env: Any, core: Any) -> View:
         try:
             federation = core.federation
-            return cls(
+            view = cls(
                 tuple(core.knobs),
                 tuple(core.features),
                 federation.config.rounds,
@@ -63,6 +70,22 @@ class View:
             )
         except AttributeError as error:
             raise InputError(f"A {type(env).__name__} is no DPilot environment.") from error
+        require_own_spaces(env, core)
+        return view
+
+    def require_same(self, other: View, who: str) -> None:
+        """Refuse the view of another environment that shows or takes something else.
+
+        Args:
+            other: the view to compare.
+            who: subject of the sentence, made for this view.
+
+        Raises:
+            InputError: knobs, features, rounds or layers differ.
+        """
+        for name, read in _COMPARED.items():
+            own, has = read(self), read(other)
+            require(own == has, f"{who} is made for {name} {_words(own)}, but the environment has {_words(has)}.")
 
     @property
     def last_decision(self) -> int:
@@ -87,6 +110,22 @@ class View:
         if feature not in names:
             raise InputError(f"signal '{feature}' is not among those of this environment: {', '.join(names)}.")
         return names.index(feature)
+
+
+_COMPARED: dict[str, Callable[[View], Any]] = {
+    "the knobs": lambda view: [
+        f"{one.name} from {one.low:g} to {one.high:g} ({one.scale}, default {one.default:g})" for one in view.knobs
+    ],
+    "the signals": lambda view: [f"{one.name} ({one.scaled})" for one in view.features],
+    "rounds": lambda view: view.rounds,
+    "decision_rounds": lambda view: view.decision_rounds,
+    "the layers": lambda view: [f"{name} ({size} parameters)" for name, size in view.layer_sizes.items()],
+}
+"""Parts of a view that a controller depends on, as texts and numbers."""
+
+
+def _words(part: Any) -> str:
+    return (", ".join(part) or "none") if isinstance(part, list) else str(part)
 
 
 class Seen:

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from agents.blueprint import Blueprint
 from agents.checkpoint import CHECKPOINT
 from agents.config import TrainingConfig
 from agents.costs import rounds_ahead
-from agents.learned import Blueprint
 from agents.rollouts import decisions_per_episode
 from agents.trainer import CONTROLLER, TrainingResult
 from agents.training import require_knobs, resume, train

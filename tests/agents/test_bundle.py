@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from agents import LearnedController, TrainingResult, load_controller, save_controller
 from agents.weights import write_tensors
-from envs import DPilotEnv, DPilotVecEnv, make_core
+from envs import DPilotEnv, DPilotProcessVecEnv, DPilotVecEnv, make_core
 from fl_core.base.errors import InputError
 from fl_core.base.sealed import digest_of
 from tests.agents.conftest import TINY
@@ -229,6 +232,61 @@ def test_fits_every_face_of_its_environment(trained: TrainingResult) -> None:
     trained.controller.check(DummyVecEnv([lambda: DPilotEnv(**settings)]))
     with pytest.raises(InputError, match="no DPilot environment"):
         trained.controller.check(object())
+
+
+def test_fits_and_misfits_in_other_processes_are_found(saved: Path, trained: TrainingResult) -> None:
+    """`evaluate_policy` shows a controller observations alone, so whoever loads it names the environment."""
+    settings = {**TINY, **trained.controller.view}
+    fitting, other = (partial(DPilotEnv, **{**settings, **more}) for more in ({}, {"decision_rounds": 1}))
+    makers: dict[str, Callable[[Any], Any]] = {
+        "DummyVecEnv": DummyVecEnv,
+        "SubprocVecEnv": lambda rows: SubprocVecEnv(rows, start_method="fork"),
+        "AsyncVectorEnv": gym.vector.AsyncVectorEnv,
+        "SyncVectorEnv": gym.vector.SyncVectorEnv,
+    }
+    for name, make in makers.items():
+        good, bad = make([fitting, fitting]), make([fitting, other])  # the second row alone differs
+        assert load_controller(saved, env=good).blueprint == trained.controller.blueprint, name
+        with pytest.raises(InputError, match="decides every 2 rounds"):
+            load_controller(saved, env=bad)
+        good.close()
+        bad.close()
+    spread = DPilotProcessVecEnv(2, processes=2, **settings)
+    load_controller(saved, env=VecMonitor(spread))
+    spread.close()
+
+
+@pytest.mark.parametrize("wrapper", ["VecNormalize", "VecFrameStack", "RescaleAction", "NormalizeObservation"])
+def test_wrappers_that_change_the_numbers_are_refused(wrapper: str, saved: Path, trained: TrainingResult) -> None:
+    settings = {**TINY, **trained.controller.view}
+    env, venv = DPilotEnv(**settings), DPilotVecEnv(1, **settings)
+    wrapped: Any = {
+        "VecNormalize": lambda: VecNormalize(venv),
+        "VecFrameStack": lambda: VecFrameStack(venv, 2),
+        "RescaleAction": lambda: gym.wrappers.RescaleAction(env, np.float32(0), np.float32(1)),
+        "NormalizeObservation": lambda: gym.wrappers.NormalizeObservation(env),
+    }[wrapper]()
+    with pytest.raises(InputError, match=r"turn its (observations|actions) from|VecNormalize scales its observations"):
+        load_controller(saved, env=wrapped)
+    load_controller(saved, env=VecNormalize(venv, norm_obs=False))
+    load_controller(saved, env=gym.wrappers.ClipAction(env))
+
+
+@pytest.mark.parametrize("value", [2.5, -np.inf, np.nan])
+def test_observations_that_no_environment_shows_are_refused(value: float, trained: TrainingResult) -> None:
+    seen = np.zeros((2, len(trained.controller.blueprint.features)), dtype=np.float32)
+    seen[1, 0] = value
+    with pytest.raises(InputError, match=r"observation holds .*, but this ppo controller reads features in \[-2, 2\]"):
+        trained.controller.predict(seen)
+
+
+def test_memory_of_other_observations_is_refused(trained: TrainingResult) -> None:
+    seen = np.zeros((2, len(trained.controller.blueprint.features)), dtype=np.float32)
+    for state in ((np.zeros((3, 1)),), [np.zeros((2, 1))], "x"):
+        with pytest.raises(InputError, match="state is"):
+            trained.controller.predict(seen, state)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="episode_start has shape"):
+        trained.controller.predict(seen, None, np.ones(3, dtype=bool))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from agents import ImportOptions, LearnedController, from_sb3, import_policy, load_controller, save_controller
 from agents.sb3_models import read_zip
-from envs import DPilotEnv, DPilotVecEnv, Setting
+from envs import DPilotEnv, DPilotProcessVecEnv, DPilotVecEnv, Setting, make_core
 from fl_core.base.errors import InputError
 
 SMALL: dict[str, Any] = {"clients": 8, "rounds": 4, "partition": "iid", "executor": "vectorized"}
@@ -197,6 +197,65 @@ def test_gymnasium_environments_and_keywords_are_taken() -> None:
     model.learn(8)
     with pytest.raises(InputError, match="cannot be trained here"):
         controller.to_sb3(env, lerning_rate=1)
+
+
+def test_environments_that_scale_what_the_controller_reads_are_refused() -> None:
+    controller = from_sb3(ppo())
+    scaled = VecNormalize(environments())
+    with pytest.raises(InputError, match="VecNormalize scales its observations"):
+        controller.to_sb3(scaled)
+    assert controller.to_sb3(VecNormalize(environments(), norm_obs=False))
+
+
+@pytest.mark.parametrize("kind", ["DPilotVectorEnv", "AsyncVectorEnv", "EnvCore"])
+def test_what_stable_baselines3_cannot_learn_on_is_refused(kind: str) -> None:
+    controller = from_sb3(ppo())
+    env = {
+        "DPilotVectorEnv": lambda: gym.make_vec("DPilot/Clip-v0", 2, **SMALL),
+        "AsyncVectorEnv": lambda: gym.vector.AsyncVectorEnv([lambda: DPilotEnv(**SMALL)]),
+        "EnvCore": lambda: make_core(2, **SMALL),
+    }[kind]()
+    with pytest.raises(InputError, match=f"A {kind} is no environment of stable-baselines3"):
+        controller.to_sb3(env)
+    getattr(env, "close", lambda: None)()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"decision_rounds": 2}, "decides every 1 rounds"),
+        ({"knobs": "server_learning_rate"}, "was trained on the signals"),
+    ],
+)
+def test_a_model_in_another_environment_than_its_own_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        from_sb3(ppo(), DPilotVecEnv(2, **SMALL, **changes))
+
+
+def test_a_model_whose_observations_were_scaled_needs_what_scaled_them(normalized: tuple[Path, Path, PPO]) -> None:
+    alone = PPO.load(normalized[0], device="cpu")
+    with pytest.raises(InputError, match="trained under VecNormalize"):
+        from_sb3(alone, environments())
+    wrapper = normalized[2].get_vec_normalize_env()
+    np.testing.assert_array_equal(
+        from_sb3(alone, wrapper).predict(observations())[0], from_sb3(normalized[2]).predict(observations())[0]
+    )
+    rescaled = gym.wrappers.RescaleObservation(DPilotEnv(**SMALL), np.float32(-1), np.float32(1))
+    with pytest.raises(InputError, match=r"observations from \(6,\) in \[-2, 2\] into \(6,\) in \[-1, 1\]"):
+        from_sb3(ppo(rescaled))
+    wrapped = VecNormalize(environments(), norm_obs=False)
+    assert from_sb3(ppo(wrapped), wrapped).normalization is None
+
+
+def test_a_controller_goes_to_processes_and_back() -> None:
+    controller = from_sb3(ppo())
+    spread = DPilotProcessVecEnv(2, processes=2, **SMALL)
+    try:
+        model = controller.to_sb3(spread, n_steps=4, batch_size=8)
+        assert from_sb3(model).describe()["weights_sha256"] == controller.describe()["weights_sha256"]
+        assert model.learn(8).num_timesteps == 8
+    finally:
+        spread.close()
 
 
 # ---------------------------------------------------------------- policies of one's own, TorchScript

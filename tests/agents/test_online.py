@@ -193,3 +193,19 @@ def test_specs(text: str, signals: str, seed: int) -> None:
 def test_bad_specs_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="online-ppo"):
         parse_online(text)
+
+
+def test_another_environment_and_memory_are_refused(core: EnvCore) -> None:
+    agent = _agent(core)
+    agent.check(core)
+    for changes, words in (
+        ({"signals": "accounted", "telemetry": "accuracy,loss"}, "made for signals 'paper' .* shows 'accounted'"),
+        ({"signals": "public"}, "does not show"),
+        ({"knobs": "server_learning_rate"}, "sets the knob 'clip_norm'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            agent.check(make_core(1, **{**TINY, "method": "dp-fedavg", "reward": "final-accuracy", **changes}))
+    seen = np.zeros((2, len(core.features)))
+    _, state = agent.predict(seen)
+    with pytest.raises(InputError, match="state is"):
+        agent.predict(seen[:1], state)

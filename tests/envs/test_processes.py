@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,6 +70,67 @@ def test_what_a_process_refuses_is_raised_here_and_it_lives_on(spread: DPilotPro
         spread.reset()
     spread.set_options({})
     spread.reset()
+
+
+class Awkward(Exception):
+    """An error that pickle cannot rebuild."""
+
+    def __init__(self, one: int, two: int):
+        super().__init__(f"{one} and {two}")
+
+
+class Trap:
+    """Raises wherever it is read from its pickle."""
+
+    def __reduce__(self) -> Any:
+        return _spring, ()
+
+
+def _spring() -> None:
+    raise Awkward(1, 2)
+
+
+def test_what_cannot_go_to_a_process_and_back_leaves_the_others_in_step(spread: DPilotProcessVecEnv) -> None:
+    spread.set_instances([21, 22, 23])
+    for call in (
+        lambda: spread.env_method("set_instances", lambda: 3),
+        lambda: spread.set_attr("mark", (one for one in "ab")),
+    ):
+        with pytest.raises(InputError, match="What was handed in cannot go to another process"):
+            call()
+    spread.set_options([{}, {}, {"epsilon": lambda: 3}])  # type: ignore[list-item]  # the last block's alone
+    with pytest.raises(InputError, match="cannot go to another process"):
+        spread.reset()
+    spread.set_options({})
+    with pytest.raises(RuntimeError, match="Awkward: 1 and 2"):
+        spread.set_attr("mark", Trap())
+    spread.reset()
+    assert [info["seed"] for info in spread.reset_infos] == [21, 22, 23]
+
+
+def test_answers_that_an_interruption_left_are_not_taken_for_later_ones(spread: DPilotProcessVecEnv) -> None:
+    spread.set_instances([21, 22, 23])
+    spread.reset()
+    spread.step_async(np.zeros((3, 1), dtype=np.float32))  # Ctrl-C here
+    spread.set_instances([31, 32, 33])
+    spread.reset()
+    assert [info["seed"] for info in spread.reset_infos] == [31, 32, 33]
+
+
+def test_a_refused_action_leaves_all_rows_where_they_were(spread: DPilotProcessVecEnv) -> None:
+    spread.reset()
+    actions = np.zeros((3, 1), dtype=np.float32)
+    actions[2] = np.nan
+    with pytest.raises(InputError, match="knob 'clip_norm' of run 2 is nan"):
+        spread.step(actions)
+    assert [info["round"] for info in spread.step(np.zeros((3, 1), dtype=np.float32))[3]] == [1, 1, 1]
+
+
+def test_closed_environments_say_so() -> None:
+    env = DPilotProcessVecEnv(1, processes=1, **SETTINGS)
+    env.close()
+    with pytest.raises(gym.error.ClosedEnvironmentError, match="closed"):
+        env.reset()
 
 
 @pytest.mark.parametrize(

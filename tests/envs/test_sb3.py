@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
@@ -126,6 +127,36 @@ def test_attributes_and_methods_reach_the_rows_that_are_named(face: str) -> None
         env.env_method("set_instances", [5, 6])
     with pytest.raises(IndexError):
         env.get_attr("instance", indices=3)
+    env.close()
+
+
+@pytest.mark.parametrize("face", ["rows", "processes", "vector"])
+def test_odd_names_and_instances_are_refused_before_anything_changes(face: str) -> None:
+    env: Any = {
+        "rows": lambda: DPilotVecEnv(2, **SETTINGS),
+        "processes": lambda: DPilotProcessVecEnv(2, processes=2, **SETTINGS),
+        "vector": lambda: gym.make_vec("DPilot/Clip-v0", 2, **SETTINGS),
+    }[face]()
+    for seeds in ([-1, 2], ["a", 1], [1.5, 2], [True, 2], 5, None, "ab", [2**70, 1], [1]):
+        with pytest.raises(InputError, match=r"(instance|seeds) is|1 seeds for 2 environments"):
+            env.set_instances(seeds)
+    assert list(env.get_attr("instance")) == [None, None]
+    for name in (3, None):
+        with pytest.raises(InputError, match="must be text"):
+            env.get_attr(name)
+        with pytest.raises(InputError, match="must be text"):
+            env.set_attr(name, 1)
+    for name in ("nope", "", "core.spec"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+            env.get_attr(name)
+    if face != "vector":
+        with pytest.raises(InputError, match="'knobs' is no method of an environment"):
+            env.env_method("knobs")
+        for indices in ("a", [0.5], True, [None]):
+            with pytest.raises(InputError, match="indices holds"):
+                env.get_attr("instance", indices)
+    env.set_instances(np.array([7, 8]))
+    assert list(env.get_attr("instance")) == [7, 8]
     env.close()
 
 

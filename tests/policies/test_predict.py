@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from envs import DPilotVecEnv, make_core
+from envs import DPilotVecEnv, make_core, run_to_the_end
+from fl_core import RunSettings
 from fl_core.base.errors import InputError
 from policies import CONTROLLERS, ControllerSpec, RandomControl, View, make_controller
 from tests.policies.conftest import env_settings, make_view, observe
@@ -116,6 +117,37 @@ def episode(controller: RandomControl, view: View, state: Any = None, rows: int 
         action, state = controller.predict(observations, state, np.full(rows, t == 0))
         actions.append(action)
     return np.stack(actions), state
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rounds": 3}, "is made for rounds 4, but the environment has 3"),
+        ({"decision_rounds": 2}, "is made for decision_rounds 1, but the environment has 2"),
+        ({"signals": "paper"}, "is made for the signals"),
+        ({"knobs": "server_learning_rate"}, "is made for the knobs clip_norm from"),
+    ],
+)
+def test_whoever_plays_it_is_told_what_it_was_not_made_for(changes: dict[str, Any], words: str) -> None:
+    controller = make_controller(ControllerSpec("random"), View.of(make_core(1, **SMALL)), anchor=None)
+    core = make_core(1, **{**SMALL, **changes})
+    with pytest.raises(InputError, match=words):
+        run_to_the_end(core, controller, [RunSettings(seed=3)], lambda _: None)
+    controller.check(make_core(1, **{**SMALL, "epsilon": 3.0}))  # another budget is another problem, not another view
+
+
+def test_memory_of_other_observations_is_refused() -> None:
+    view, controller = made("random")
+    _, state = controller.predict(np.zeros((2, len(view.features))))
+    with pytest.raises(InputError, match="state is"):
+        controller.predict(np.zeros((3, len(view.features))), state)
+    with pytest.raises(InputError, match="episode_start has shape"):
+        controller.predict(np.zeros((2, len(view.features))), state, np.ones(3, dtype=bool))
+
+
+def test_an_environment_below_wrappers_that_scale_is_refused() -> None:
+    with pytest.raises(InputError, match="VecNormalize scales its observations"):
+        View.of(VecNormalize(DPilotVecEnv(1, **SMALL)))
 
 
 def test_random_repeats_itself_from_the_same_seed() -> None:

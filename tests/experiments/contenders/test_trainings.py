@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents.blueprint import Blueprint, knob_records
 from agents.bundle import save_controller
-from agents.learned import Blueprint, knob_records
 from envs import Setting, make_core
 from envs.signals import FEATURE_BOUND
 from experiments.cli import main
