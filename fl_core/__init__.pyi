@@ -5,9 +5,9 @@ from .data.arrays import from_arrays
 from .data.datasets import DATASETS, Dataset, load_dataset, register_dataset
 from .data.samples import DatasetEntry, Samples
 from .models.build import build_model
+from .models.catalog import MODELS, register_model
 from .models.entry import ModelEntry
 from .models.model import Model
-from .models.networks import MODELS, register_model
 from .privacy.accountants import ACCOUNTANTS, Accountant
 from .privacy.accounting import epsilon, epsilon_after_steps, noise_multiplier_for
 from .privacy.ledger import BudgetExhausted, Charge, Ledger, Release

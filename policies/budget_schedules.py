@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
-from scipy import optimize
 from typing_extensions import override
 
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
+from fl_core.base.libraries import optimize
 from fl_core.recipes.mechanism import exponential_pace
 from policies.base import Controller
 from policies.parameters import ANY, SHARE, Parameter

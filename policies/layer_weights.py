@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 from typing_extensions import override
 
 from envs.knobs import PER_LAYER
 from envs.signals import ROUND_FRACTION
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import special
 from policies.base import Controller, State
 from policies.parameters import NOT_NEGATIVE, Parameter
 from policies.view import Seen
@@ -50,11 +50,11 @@ class LogOddsWeights(Controller):
         """Compute the log-odds of the layers' shares of the parameters `[n, layers]`."""
         sizes = np.array([self.view.layer_sizes[layer] for layer in self._layers], dtype=np.float64)
         share = np.clip(sizes / sizes.sum(), 1e-6, 1 - 1e-6)
-        return np.tile(logit(share), (rows, 1))
+        return np.tile(special.logit(share), (rows, 1))
 
     def _weights(self, log_odds: FloatArray) -> dict[str, FloatArray]:
         """Convert log-odds `[n, layers]` to knob values; only ratios count, so the largest gets the range's top."""
-        odds = expit(log_odds)
+        odds = special.expit(log_odds)
         odds = odds / odds.max(axis=-1, keepdims=True)
         return {f"{KNOB}{PER_LAYER}{layer}": odds[:, index] for index, layer in enumerate(self._layers)}
 

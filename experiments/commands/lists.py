@@ -33,7 +33,7 @@ from fl_core.data.augmentation import TRANSFORMS
 from fl_core.data.datasets import DATASETS, dataset_available
 from fl_core.data.partition import PARTITIONS
 from fl_core.data.samples import DatasetEntry
-from fl_core.models.networks import MODELS
+from fl_core.models.catalog import MODELS
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.telemetry import TELEMETRY

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import zlib
 
-import torch
-from torch import Tensor
-
+from fl_core.base.libraries import Tensor, torch
 from fl_core.base.streams import stream_seed
 
 _WORD = 2**32 - 1

@@ -6,7 +6,7 @@ import contextlib
 import math
 from pathlib import Path
 
-import torch
+from fl_core.base.libraries import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
 

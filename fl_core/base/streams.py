@@ -11,7 +11,8 @@ import os
 import zlib
 
 import numpy as np
-import torch
+
+from fl_core.base.libraries import torch
 
 STREAMS = (
     *("init", "partition", "cohort", "minibatch", "noise", "telemetry", "evaluation", "mask", "risk"),

@@ -11,12 +11,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
 
 from fl_core.base.arrays import BoolArray
 from fl_core.base.errors import InputError, first_line, require, unknown_name
+from fl_core.base.libraries import Tensor, torch
 from fl_core.base.sources import told
 from fl_core.base.streams import numpy_generator
 from fl_core.data.samples import Samples
@@ -226,7 +224,7 @@ def samples_of(given: Any, who: str) -> Samples:
             return _checked_samples(given)
         if isinstance(given, Mapping):
             return from_arrays(**_named_arrays(given))
-        if isinstance(given, TorchDataset):
+        if isinstance(given, torch.utils.data.Dataset):
             return from_arrays(*_stacked(given))
         if isinstance(given, (tuple, list)) and len(given) in (2, 3):
             return from_arrays(*given)

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from fl_core.base.bounds import Bounds, count
 from fl_core.base.counters import below, happens, mixed
 from fl_core.base.errors import require, require_name
+from fl_core.base.libraries import Tensor, torch
 from fl_core.base.values import read_list, read_value
 
 Place = tuple[Tensor, Tensor]

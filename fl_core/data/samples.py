@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fl_core.base.errors import InputError, first_line, require
+from fl_core.base.libraries import Tensor, torch
 from fl_core.data.normalization import Normalization
 
 

@@ -15,12 +15,13 @@ from fl_core.base.arguments import checked
 from fl_core.base.bounds import count
 from fl_core.base.errors import InputError
 from fl_core.base.streams import stream_seed
+from fl_core.models.catalog import GROUP_NORM_SUFFIX, MODELS, find_model
 from fl_core.models.checks import built, check_layers, check_outputs, check_stacked, last_layer, same_function
 from fl_core.models.dropout import find_dropouts
 from fl_core.models.entry import ModelEntry, Shape
 from fl_core.models.layers import for_cpu, for_one_client
 from fl_core.models.model import Model, layer_of
-from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, find_model, with_group_norm
+from fl_core.models.networks import with_group_norm
 
 _SIDE = count(1, 100_000, "no image is larger")
 _CLASSES = count(1, 1_000_000, "no dataset has more")

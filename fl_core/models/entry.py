@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from fl_core.base.errors import InputError, first_line
+from fl_core.base.libraries import nn
 
 Shape = tuple[int, int, int]
 """(channels, height, width) of an image."""
-Builder = Callable[[Shape, int], nn.Module]
+Builder = Callable[[Shape, int], Any]
+"""Makes an `nn.Module` for a shape and a number of classes."""
 
 
 @dataclass(frozen=True)

@@ -6,53 +6,29 @@ how such a vector is laid out (its parameters and layers in order, its head) and
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from fl_core.base.arguments import checked
-from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.streams import stream_seed
 from fl_core.models.dropout import find_dropouts, hooked, scaling, unit_factors
 from fl_core.models.entry import Shape
 from fl_core.models.layers import for_cpu, for_one_client
-
-PARTS = ("none", "head", "body", "all")
-"""Parts that every network has."""
+from fl_core.models.layout import Layout, Span
 
 
-@dataclass(frozen=True)
-class Span:
-    """A named contiguous stretch `start:stop` of the flat parameter vector."""
-
-    name: str
-    start: int
-    stop: int
-
-    @property
-    def slice(self) -> slice:
-        """The stretch as a slice of the vector."""
-        return slice(self.start, self.stop)
-
-
-class Model:
+class Model(Layout):
     """A network over a flat parameter vector.
 
     Attributes:
-        name: catalogue name.
         shape: (channels, height, width) of an image.
         classes: number of logits.
-        layers: one span per layer with parameters, in order; the last is the head.
-        convolutions: those of the layers that are convolutions (weights and bias).
         key: equal for models that compute the same; programs are kept by it.
         by_layer: True if each sample's gradient follows from the inputs and outputs of `layers` alone.
-        tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
-        size: number of parameters.
         activations: floats a forward pass of one sample produces (for memory estimates).
         dropouts: the layers that drop units in training, in order.
     """
@@ -87,59 +63,6 @@ class Model:
         modules = dict(self._module.named_modules())
         self.convolutions = tuple(layer for layer in self.layers if isinstance(modules.get(layer.name), nn.Conv2d))
         self.tensors = tuple(tensors)
-
-    @property
-    def head(self) -> Span:
-        """Span of the last layer."""
-        return self.layers[-1]
-
-    @property
-    def body(self) -> Span:
-        """Span of everything before the head."""
-        return Span("body", 0, self.head.start)
-
-    def span(self, part: str) -> Span:
-        """Return the span of a part: `all`, `head`, `body` or `none` of the parameters."""
-        spans = {
-            "all": Span("all", 0, self.size),
-            "head": self.head,
-            "body": self.body,
-            "none": Span("none", self.size, self.size),
-        }
-        require_name("Model part", part, spans)
-        return spans[part]
-
-    def spans(self, part: str) -> tuple[Span, ...]:
-        """Return the stretches of a part of the network, in order.
-
-        Args:
-            part: as in `span`; a number of layers, counted from the last one; `first(N)` for those from the first one;
-                or names of layers or of blocks of them, joined by +.
-
-        Raises:
-            InputError: there are not so many layers, or none of that name.
-        """
-        count = re.fullmatch(r"(first\()?(\d+)(\))?", part)
-        if part in PARTS:
-            return (self.span(part),)
-        if count and bool(count[1]) is bool(count[3]):
-            wanted, most = int(count[2]), len(self.layers) - 1
-            require(
-                0 < wanted <= most,
-                f"local is '{part}', but of the {most + 1} layers of model '{self.name}' 1 to {most} can be a part.",
-            )
-            return self.layers[:wanted] if count[1] else self.layers[-wanted:]
-        names = [name.strip() for name in part.split("+")]
-        found = tuple(layer for layer in self.layers if any(_is_in(layer.name, name) for name in names))
-        for name in names:
-            if not any(_is_in(layer.name, name) for layer in self.layers):
-                raise unknown_name(
-                    f"layer of model '{self.name}'", name, [*(layer.name for layer in self.layers), *PARTS]
-                )
-        require(
-            len(found) < len(self.layers), f"local is '{part}', which is the whole of model '{self.name}'; write all."
-        )
-        return found
 
     @checked
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:
@@ -196,11 +119,6 @@ class Model:
         """Plain modules behind `layers`, in order."""
         return [self._module.get_submodule(layer.name) for layer in self.layers]
 
-    @property
-    def largest_layer(self) -> int:
-        """Number of parameters of the largest layer."""
-        return max(layer.stop - layer.start for layer in self.layers)
-
     def output_shapes(self, batch: int) -> list[torch.Size]:
         """Compute the shapes of the outputs of `layers` for a batch of images."""
         shapes: dict[str, torch.Size] = {}
@@ -246,11 +164,6 @@ class Model:
             return self._called(self._on_cpu, self.unflatten(flat, channels_last=True), images, dropped)
         # With one channel PyTorch cannot tell the layouts apart, and mixes them.
         return self._called(self._alone, self.unflatten(flat), images, dropped)
-
-
-def _is_in(layer: str, name: str) -> bool:
-    """Return True for the layer of a name, or one in the block of that name."""
-    return layer == name or layer.startswith(f"{name}.")
 
 
 def layer_of(parameter: str) -> str:

@@ -1,22 +1,20 @@
-"""The networks of the catalogue; to add one for good, write a builder and add a line here."""
+"""The networks of the catalogue, made for a shape of images and a number of classes.
+
+To add one for good, write a builder here and a line in `fl_core.models.catalog`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_core.base.catalogue import Catalogue
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require
 from fl_core.models.dropout import Dropout
-from fl_core.models.entry import ModelEntry, Shape, model_entry_of
+from fl_core.models.entry import Shape
 from fl_core.models.layers import Dense
-
-GROUP_NORM_SUFFIX = "-groupnorm"
 
 
 def _is_small(shape: Shape) -> bool:
@@ -24,7 +22,8 @@ def _is_small(shape: Shape) -> bool:
     return max(shape[1:]) <= 16
 
 
-def _mlp(shape: Shape, classes: int, hidden: int = 32) -> nn.Sequential:
+def mlp(shape: Shape, classes: int, hidden: int = 32) -> nn.Sequential:
+    """Build a network of one hidden layer."""
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
@@ -62,13 +61,15 @@ def _fully_connected(parts: OrderedDict[str, nn.Module], inputs: int, hidden: li
     return nn.Sequential(parts)
 
 
-def _cnn2(shape: Shape, classes: int) -> nn.Sequential:
+def cnn2(shape: Shape, classes: int) -> nn.Sequential:
+    """Build two convolutions and two fully connected layers."""
     if _is_small(shape):
         return _convolutions(shape, [8, 16], 3, [32], classes)
     return _convolutions(shape, [16, 32], 5, [64], classes)
 
 
-def _cnn2_strided(shape: Shape, classes: int) -> nn.Sequential:
+def cnn2_strided(shape: Shape, classes: int) -> nn.Sequential:
+    """Build two convolutions of stride 2, in the place of pooling, and two fully connected layers."""
     channels, height, width = shape
     small = _is_small(shape)
     parts: OrderedDict[str, nn.Module] = OrderedDict(
@@ -84,11 +85,13 @@ def _cnn2_strided(shape: Shape, classes: int) -> nn.Sequential:
     return _fully_connected(parts, 16 * math.prod(side), [32], classes)
 
 
-def _cnn3(shape: Shape, classes: int) -> nn.Sequential:
+def cnn3(shape: Shape, classes: int) -> nn.Sequential:
+    """Build three convolutions and three fully connected layers."""
     return _convolutions(shape, [32, 64, 64], 3, [120, 84], classes)
 
 
-def _lenet(shape: Shape, classes: int) -> nn.Sequential:
+def lenet(shape: Shape, classes: int) -> nn.Sequential:
+    """Build LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling."""
     channels, height, width = shape
     require(
         min(height, width) >= 28,
@@ -109,11 +112,12 @@ def _lenet(shape: Shape, classes: int) -> nn.Sequential:
     return _fully_connected(parts, 16 * side[0] * side[1], [120, 84], classes)
 
 
-def _cnn8(shape: Shape, classes: int) -> nn.Sequential:
+def cnn8(shape: Shape, classes: int) -> nn.Sequential:
+    """Build six convolutions in three pooled stages and two fully connected layers."""
     return _convolutions(shape, [32, 32, 64, 64, 128, 128], 3, [128], classes, per_stage=2)
 
 
-def _with_dropout(shape: Shape, classes: int, relus: bool) -> nn.Sequential:
+def dropout_cnn(shape: Shape, classes: int, relus: bool) -> nn.Sequential:
     """Build FedDPA's network for SVHN, or that for FEMNIST, which has a ReLU after the second convolution alone."""
     channels, height, width = shape
     side = [(size - 4) // 2 for size in (height, width)]
@@ -129,7 +133,8 @@ def _with_dropout(shape: Shape, classes: int, relus: bool) -> nn.Sequential:
     return nn.Sequential(parts)
 
 
-def _feddpa_cifar(shape: Shape, classes: int) -> nn.Sequential:
+def feddpa_cifar(shape: Shape, classes: int) -> nn.Sequential:
+    """Build FedDPA's network for CIFAR-10."""
     return _convolutions(shape, [16, 32, 32], 3, [512, 128], classes)
 
 
@@ -187,11 +192,13 @@ def _residual(shape: Shape, widths: list[int], blocks: int, projects: bool, clas
     return nn.Sequential(parts)
 
 
-def _resnet20(shape: Shape, classes: int) -> nn.Sequential:
+def resnet20(shape: Shape, classes: int) -> nn.Sequential:
+    """Build ResNet-20 for CIFAR (He et al. 2016), with GroupNorm."""
     return _residual(shape, [16, 32, 64], 3, False, classes)
 
 
-def _resnet18(shape: Shape, classes: int) -> nn.Sequential:
+def resnet18(shape: Shape, classes: int) -> nn.Sequential:
+    """Build ResNet-18 with a stem of 3x3 (He et al. 2016), with GroupNorm."""
     return _residual(shape, [64, 128, 256, 512], 2, True, classes)
 
 
@@ -210,75 +217,3 @@ def with_group_norm(network: nn.Sequential) -> nn.Sequential:
         if isinstance(module, nn.Conv2d):
             parts[f"{name}_norm"] = _group_norm(module.out_channels)
     return nn.Sequential(parts)
-
-
-_BUILT_IN: dict[str, ModelEntry] = {
-    "mlp": ModelEntry(_mlp, "one hidden layer of 32 units", "it has no convolution to normalise"),
-    "mlp-small": ModelEntry(
-        partial(_mlp, hidden=8), "one hidden layer of 8 units", "it has no convolution to normalise"
-    ),
-    "mlp-wide": ModelEntry(
-        partial(_mlp, hidden=128), "one hidden layer of 128 units", "it has no convolution to normalise"
-    ),
-    "cnn2": ModelEntry(_cnn2, "2 convolutions, 2 fully connected layers"),
-    "cnn2-strided": ModelEntry(
-        _cnn2_strided, "2 convolutions of stride 2 (8, 16 channels), 2 fully connected layers: for long runs"
-    ),
-    "cnn3": ModelEntry(_cnn3, "3 convolutions (32, 64, 64), 3 fully connected layers"),
-    "lenet": ModelEntry(_lenet, "LeNet-5: convolutions of 6 and 16 channels, then 120, 84 units; from 28x28 pixels"),
-    "cnn8": ModelEntry(_cnn8, "6 convolutions in 3 pooled stages (32, 64, 128), 2 fully connected layers"),
-    "feddpa-svhn": ModelEntry(
-        partial(_with_dropout, relus=True),
-        "FedDPA's for SVHN: 2 convolutions (32, 64), dropout, 2 fully connected layers (128); 1.63 M parameters there",
-    ),
-    "feddpa-femnist": ModelEntry(
-        partial(_with_dropout, relus=False),
-        "FedDPA's for FEMNIST: as feddpa-svhn with fewer ReLUs; 1.21 M parameters there",
-    ),
-    "feddpa-cifar10": ModelEntry(
-        _feddpa_cifar,
-        "FedDPA's for CIFAR-10: 3 convolutions (16, 32, 32), 3 fully connected layers (512, 128); 0.34 M parameters "
-        "there",
-    ),
-    "resnet20": ModelEntry(
-        _resnet20, "ResNet-20 of He et al. for CIFAR (16, 32, 64), with GroupNorm", "it has GroupNorm already"
-    ),
-    "resnet18": ModelEntry(
-        _resnet18, "ResNet-18 with a 3x3 stem (64, 128, 256, 512), with GroupNorm", "it has GroupNorm already"
-    ),
-}
-
-MODELS = Catalogue("model", _BUILT_IN, model_entry_of)
-
-
-def find_model(name: str) -> tuple[ModelEntry, bool]:
-    """Look up a model, and whether it is the variant with GroupNorm.
-
-    Raises:
-        InputError: the name is unknown, its file cannot be imported, or the model has no such variant.
-    """
-    base = name.removesuffix(GROUP_NORM_SUFFIX)
-    if base == name or name in MODELS.names() or base not in MODELS.names():
-        return MODELS.find(name), False
-    entry = MODELS.find(base)
-    if entry.unfit_for_norm:
-        raise InputError(f"Model '{name}' does not exist: use '{base}', because {entry.unfit_for_norm}.")
-    return entry, True
-
-
-def register_model(name: str, model: Any) -> str:
-    """Enter a model under a name, for `--model NAME` and `model="NAME"` in this process and those it starts.
-
-    Args:
-        name: a word.
-        model: an `nn.Module`, whose weights every run then starts from; or a class or function that is called with the
-            images' shape (channels, height, width) and the number of classes, or with nothing, and returns a fresh one.
-
-    Returns:
-        The name.
-
-    Raises:
-        InputError: the name cannot be one or is built in, or it is no model. A network that clients cannot train side
-            by side is refused where it is first built.
-    """
-    return MODELS.register(name, model)

@@ -18,9 +18,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from fl_core.base.errors import InputError, require
+from fl_core.base.libraries import optimize
 from fl_core.privacy.conversion import renyi_epsilon
 from fl_core.privacy.curves import (
     LEAST_QUADRATURE,

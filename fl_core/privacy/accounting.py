@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_count, require_name
+from fl_core.base.libraries import optimize
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.curves import (
     ORDERS,

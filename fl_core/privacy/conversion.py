@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize
 
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import optimize
 from fl_core.privacy.curves import rdp_slack
 
 _LARGEST_TIGHT = 20.0  # ε above which the tight conversion gains nothing

@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
 
 from fl_core.base.bounds import Bounds, is_number
 from fl_core.base.errors import require
+from fl_core.base.libraries import optimize, special
 from fl_core.base.text import short
 
 ORDERS: tuple[int, ...] = (*range(2, 257), 512, 1024)

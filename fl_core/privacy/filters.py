@@ -19,9 +19,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 
 from fl_core.base.errors import require
+from fl_core.base.libraries import optimize
 from fl_core.privacy import accounting, curves
 from fl_core.privacy.conversion import renyi_budget
 from fl_core.privacy.curves import LEAST_QUADRATURE, ORDERS

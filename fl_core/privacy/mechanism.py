@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import Tensor, torch
 
 PLACEMENTS = {
     "central": "the server adds the noise; holds against whoever sees the released models",

@@ -9,9 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from fl_core.base.libraries import Tensor, torch
 from fl_core.privacy.mechanism import noise_std
 
 DRAWERS = {

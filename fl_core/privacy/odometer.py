@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy import optimize, special
 
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import optimize, special
 from fl_core.privacy import accounting
 from fl_core.privacy.curves import ORDERS, rdp_closed_form, rdp_slack
 from fl_core.privacy.history import Segment

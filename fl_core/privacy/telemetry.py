@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.libraries import Tensor, torch
 from fl_core.base.values import read_list
 
 

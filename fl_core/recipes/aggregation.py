@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import Tensor, torch
 from fl_core.recipes.parts import KnobRange, Part
 
 DIVISORS = {

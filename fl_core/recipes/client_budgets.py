@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
+from fl_core.base.libraries import Tensor, torch
 from fl_core.privacy.noise_model import LEAST_RATIO
 from fl_core.recipes.parts import KnobRange, Part
 

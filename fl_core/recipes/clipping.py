@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
-from fl_core.models.model import Model
+from fl_core.base.libraries import Tensor, torch
+from fl_core.models.layout import Layout
 from fl_core.recipes.parts import KnobRange, Part, clamp_size
 
 Tensors = Mapping[str, Tensor]
@@ -39,23 +38,23 @@ class Clip(Part):
     private: ClassVar[bool] = True
     by_layer: ClassVar[bool] = False
 
-    def blocks(self, model: Model) -> tuple[slice, ...]:
+    def blocks(self, model: Layout) -> tuple[slice, ...]:
         """Cut the update into the stretches that are clipped by themselves."""
         return (slice(0, model.size),)
 
-    def initial_run_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
+    def initial_run_state(self, model: Layout, like: Tensor) -> dict[str, Tensor]:
         """Make the persistent tensors of a run, without a leading dimension, on the device of `like`."""
         return {}
 
-    def initial_client_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
+    def initial_client_state(self, model: Layout, like: Tensor) -> dict[str, Tensor]:
         """Make the persistent tensors of a client, likewise."""
         return {}
 
-    def next_run_state(self, model: Model, state: Tensors, released: Tensor) -> dict[str, Tensor]:
+    def next_run_state(self, model: Layout, state: Tensors, released: Tensor) -> dict[str, Tensor]:
         """Update the runs' tensors `[runs, ...]` from their noised sums `[runs, size]`."""
         return {}
 
-    def next_client_state(self, model: Model, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
+    def next_client_state(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
         """Update the clients' tensors `[rows, ...]` from their exact updates `[rows, size]`."""
         return {}
 
@@ -134,19 +133,19 @@ class LayerClip(Clip):
         return ("the direction in which each client's exact layer norms moved",)
 
     @override
-    def blocks(self, model: Model) -> tuple[slice, ...]:
+    def blocks(self, model: Layout) -> tuple[slice, ...]:
         return tuple(span.slice for span in model.layers)
 
     @override
-    def initial_run_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
+    def initial_run_state(self, model: Layout, like: Tensor) -> dict[str, Tensor]:
         return self._initial(model, like) if self.trend_from == "noised" else {}
 
     @override
-    def initial_client_state(self, model: Model, like: Tensor) -> dict[str, Tensor]:
+    def initial_client_state(self, model: Layout, like: Tensor) -> dict[str, Tensor]:
         return self._initial(model, like) if self.trend_from == "exact" else {}
 
     @staticmethod
-    def _initial(model: Model, like: Tensor) -> dict[str, Tensor]:
+    def _initial(model: Layout, like: Tensor) -> dict[str, Tensor]:
         sizes = torch.tensor([span.stop - span.start for span in model.layers], dtype=torch.float32)
         return {
             "log_odds": torch.logit(sizes / sizes.sum(), eps=1e-6).to(like.device),
@@ -154,14 +153,14 @@ class LayerClip(Clip):
         }
 
     @override
-    def next_run_state(self, model: Model, state: Tensors, released: Tensor) -> dict[str, Tensor]:
+    def next_run_state(self, model: Layout, state: Tensors, released: Tensor) -> dict[str, Tensor]:
         return self._next(model, state, released) if self.trend_from == "noised" else {}
 
     @override
-    def next_client_state(self, model: Model, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
+    def next_client_state(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
         return self._next(model, state, updates) if self.trend_from == "exact" else {}
 
-    def _next(self, model: Model, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
+    def _next(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
         norms = layer_norms(model, updates)
         return {
             "log_odds": moved_log_odds(state["log_odds"], norms > state["layer_norms"], self.log_odds_step),
@@ -215,7 +214,7 @@ class CoordinateClip(Clip):
 CLIPS: dict[str, type[Clip]] = {one.kind: one for one in (NoClip, Clip, LayerClip, CoordinateClip)}
 
 
-def layer_norms(model: Model, updates: Tensor) -> Tensor:
+def layer_norms(model: Layout, updates: Tensor) -> Tensor:
     """Compute the norm of each layer's part of `[..., size]`, `[..., layers]`."""
     return torch.stack([torch.linalg.vector_norm(updates[..., span.slice], dim=-1) for span in model.layers], dim=-1)
 

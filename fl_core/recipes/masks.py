@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-from fl_core.models.model import Span
+from fl_core.base.libraries import Tensor, torch
+from fl_core.models.layout import Span
 
 
 def normalise_per_tensor(values: Tensor, spans: Sequence[Span]) -> Tensor:

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from torch import Tensor
-from torch.nn import functional
-
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import Tensor, functional
 from fl_core.recipes.parts import STEPS, Part
 from fl_core.recipes.terms import Batch, Context, Forward, PersonalConstraint, SharedConstraint, Term
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from fl_core.models.model import Model
+from fl_core.base.libraries import Tensor
+from fl_core.models.layout import Layout
 from fl_core.recipes.personalization import Personalization
 from fl_core.recipes.sparsification import Sparsification
 from fl_core.recipes.terms import Context
@@ -19,7 +18,7 @@ class Parameterization:
     personalization: Personalization
     sparsification: Sparsification
 
-    def __call__(self, model: Model, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, model: Layout, vector: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         """Compute the parameters `[size]` of one client's vector, and the mask `[size]` on them, None without one."""
         parameters = self.personalization.parameters(model, vector)
         support = self.sparsification.support(model, parameters, context)

@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from fl_core.base.bounds import Bounds, check_numbers
 from fl_core.base.errors import require, require_name
-from fl_core.models.model import Model
+from fl_core.base.libraries import Tensor, torch
+from fl_core.models.layout import Layout
 from fl_core.recipes.objective import Phase, Update
 from fl_core.recipes.parts import STEPS, Part
 
@@ -43,7 +41,7 @@ class ClientView:
         fisher: Fisher information on the clients' own samples.
     """
 
-    model: Model
+    model: Layout
     server: Tensor
     state: Tensors
     run: Tensors
@@ -102,7 +100,7 @@ class Personalization(Part):
             f"personalization.local is 'all', but '{self.kind}' learns from what others share; name a part.",
         )
 
-    def check(self, model: Model) -> None:
+    def check(self, model: Layout) -> None:
         """Refuse local layers that a network does not have.
 
         Raises:
@@ -165,18 +163,18 @@ class Personalization(Part):
         """
         return {}
 
-    def parameters(self, model: Model, vector: Tensor) -> Tensor:
+    def parameters(self, model: Layout, vector: Tensor) -> Tensor:
         """Map a client's vector to the model's parameters `[..., size]`."""
         return vector
 
-    def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         """Make the persistent tensors of a client that has not taken part yet, from the initial model `[size]`."""
         state = {"own": server.clone()} if self.keeps_model else {}
         if self.local != "none":
             state["local"] = self._local_of(model, server)
         return state
 
-    def initial_run_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_run_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         """Make the persistent tensors of a whole run, without a leading dimension."""
         return {}
 
@@ -185,18 +183,18 @@ class Personalization(Part):
         vector = self._composed(view.model, view.server, view.state)
         return Start(vector, vector, {}, self.static_mask(view.model, vector.device))
 
-    def end(self, model: Model, vector: Tensor, start: Start) -> dict[str, Tensor]:
+    def end(self, model: Layout, vector: Tensor, start: Start) -> dict[str, Tensor]:
         """End a round: make the persistent tensors from the trained vectors `[rows, vector size]`."""
         state = {"own": vector[:, : model.size].clone()} if self.keeps_model else {}
         if self.local != "none":
             state["local"] = self._local_of(model, vector)
         return state
 
-    def tested(self, model: Model, server: Tensor, state: Tensors) -> Tensor:
+    def tested(self, model: Layout, server: Tensor, state: Tensors) -> Tensor:
         """Compose the vectors `[rows, vector size]` that are tested on the clients."""
         return state["own"] if self.keeps_model else self._composed(model, server, state)
 
-    def static_mask(self, model: Model, device: torch.device) -> Tensor | None:
+    def static_mask(self, model: Layout, device: torch.device) -> Tensor | None:
         """Make the mask of the coordinates that any client exchanges `[size]`; None for all of them."""
         if self.local == "none":
             return None
@@ -206,7 +204,7 @@ class Personalization(Part):
         return mask
 
     def after_release(
-        self, model: Model, state: Tensors, released: Tensor, knobs: Tensors, uploads: bool
+        self, model: Layout, state: Tensors, released: Tensor, knobs: Tensors, uploads: bool
     ) -> dict[str, Tensor]:
         """Update the tensors of runs or of clients from noised updates.
 
@@ -222,7 +220,7 @@ class Personalization(Part):
         """
         return {}
 
-    def _composed(self, model: Model, server: Tensor, state: Tensors) -> Tensor:
+    def _composed(self, model: Layout, server: Tensor, state: Tensors) -> Tensor:
         """Put the client's part in its place in the server's model `[rows, size]`."""
         if self.local == "none":
             return server
@@ -233,6 +231,6 @@ class Personalization(Part):
             position, taken = span.stop, taken + size
         return torch.cat([*pieces, server[:, position:]], dim=-1)
 
-    def _local_of(self, model: Model, vector: Tensor) -> Tensor:
+    def _local_of(self, model: Layout, vector: Tensor) -> Tensor:
         """Take the client's part out of vectors `[..., size]`."""
         return torch.cat([vector[..., span.slice] for span in model.spans(self.local)], dim=-1)

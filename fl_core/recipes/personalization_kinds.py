@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import require, require_name
-from fl_core.models.model import Model
+from fl_core.base.libraries import Tensor, torch
+from fl_core.models.layout import Layout
 from fl_core.privacy.curves import EPSILON
 from fl_core.recipes.masks import grow, normalise_per_tensor
 from fl_core.recipes.parts import SAMPLES, SHARE, KnobRange
@@ -40,14 +39,14 @@ class AdditiveHead(Personalization):
         return True
 
     @override
-    def parameters(self, model: Model, vector: Tensor) -> Tensor:
+    def parameters(self, model: Layout, vector: Tensor) -> Tensor:
         if vector.shape[-1] == model.size:
             return vector
         head = vector[..., model.head.slice] + vector[..., model.size :]
         return torch.cat([vector[..., : model.head.start], head], dim=-1)
 
     @override
-    def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         own = {"own": server.clone()} if self.keeps_model else {}
         return own | {"added": torch.zeros_like(server[model.head.slice])}
 
@@ -56,12 +55,12 @@ class AdditiveHead(Personalization):
         return Start(torch.cat([view.server, view.state["added"]], dim=-1), view.server)
 
     @override
-    def end(self, model: Model, vector: Tensor, start: Start) -> dict[str, Tensor]:
+    def end(self, model: Layout, vector: Tensor, start: Start) -> dict[str, Tensor]:
         own = {"own": self.parameters(model, vector)} if self.keeps_model else {}
         return own | {"added": vector[:, model.size :].clone()}
 
     @override
-    def tested(self, model: Model, server: Tensor, state: Tensors) -> Tensor:
+    def tested(self, model: Layout, server: Tensor, state: Tensors) -> Tensor:
         if self.keeps_model:
             return torch.cat([state["own"], torch.zeros_like(state["added"])], dim=-1)
         return torch.cat([server, state["added"]], dim=-1)
@@ -92,7 +91,7 @@ class OwnModel(Personalization):
         return frozenset({"teacher", "seen"} if self.role == "teacher" else ())
 
     @override
-    def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         return super().initial_state(model, server) | {"seen": torch.zeros((), device=server.device)}
 
     @override
@@ -104,7 +103,7 @@ class OwnModel(Personalization):
         return Start(base, base, {"teacher": view.state["own"], "seen": view.state["seen"]}, shared)
 
     @override
-    def end(self, model: Model, vector: Tensor, start: Start) -> dict[str, Tensor]:
+    def end(self, model: Layout, vector: Tensor, start: Start) -> dict[str, Tensor]:
         return super().end(model, vector, start) | {"seen": torch.ones_like(vector[:, 0])}
 
 
@@ -219,12 +218,12 @@ class GrowingMask(Personalization):
         return min(1.0, self.limit * math.exp(min(exponent, 700.0)))
 
     @override
-    def initial_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         own = {"own": server.clone()}
         return own | (self._no_mask(server) if self.masks_uploads else {})
 
     @override
-    def initial_run_state(self, model: Model, server: Tensor) -> dict[str, Tensor]:
+    def initial_run_state(self, model: Layout, server: Tensor) -> dict[str, Tensor]:
         return {} if self.masks_uploads else self._no_mask(server)
 
     @staticmethod
@@ -245,7 +244,7 @@ class GrowingMask(Personalization):
 
     @override
     def after_release(
-        self, model: Model, state: Tensors, released: Tensor, knobs: Tensors, uploads: bool
+        self, model: Layout, state: Tensors, released: Tensor, knobs: Tensors, uploads: bool
     ) -> dict[str, Tensor]:
         if uploads != self.masks_uploads:
             return {}

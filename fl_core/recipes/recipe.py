@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from torch import Tensor
-
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_name, unknown_name
+from fl_core.base.libraries import Tensor
 from fl_core.base.values import read_assignment, read_value
-from fl_core.models.model import Model
+from fl_core.models.layout import Layout
 from fl_core.privacy.noise_model import NoiseModel
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import MECHANISMS, Mechanism
@@ -121,7 +120,7 @@ class Recipe:
             return ()
         return ("update", *(name for part in self.parts.values() for name in part.releases))
 
-    def initial_state(self, model: Model, server: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def initial_state(self, model: Layout, server: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Make the persistent tensors of a run and of each client, without leading dimensions.
 
         Args:

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import require, require_name
-from fl_core.models.model import Model, Span
+from fl_core.base.libraries import Tensor, torch
+from fl_core.models.layout import Layout, Span
 from fl_core.recipes.masks import keep_largest, normalise_per_tensor
 from fl_core.recipes.parts import SAMPLES, KnobRange, Part
 from fl_core.recipes.terms import Context
@@ -40,7 +39,7 @@ class Trained:
         draws: uniform draws of each client's own `[rows, size]`.
     """
 
-    model: Model
+    model: Layout
     update: Tensor
     parameters: Tensor
     context: Context
@@ -77,10 +76,10 @@ class Sparsification(Part):
         last = next(knob.default for knob in self.knobs if knob.name == "sparsity")
         return {"sparsity": torch.tensor(last, device=like.device)}
 
-    def check(self, model: Model) -> None:
+    def check(self, model: Layout) -> None:
         """Refuse a model without the layers that the part asks for."""
 
-    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+    def public_mask(self, model: Layout, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
         """Compute the mask of the coordinates in use in this round `[rows, size]` from released values; None for all.
 
         Args:
@@ -96,11 +95,11 @@ class Sparsification(Part):
         """True if the server draws a mask at random."""
         return False
 
-    def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
+    def support(self, model: Layout, parameters: Tensor, context: Context) -> Tensor | None:
         """Compute the mask `[size]` that one client's forward pass runs under; None for the whole model."""
         return None
 
-    def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
+    def view(self, model: Layout, parameters: Tensor, support: Tensor) -> Tensor:
         """Compute the parameters of a forward pass under a mask."""
         return parameters * support
 
@@ -206,7 +205,7 @@ class RandomMask(Chosen):
         return self.is_public
 
     @override
-    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+    def public_mask(self, model: Layout, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
         return None if draws is None else keep_largest(draws, sparsity)
 
     @override
@@ -255,7 +254,7 @@ class Reparameterized(Chosen):
         return True
 
     @override
-    def check(self, model: Model) -> None:
+    def check(self, model: Layout) -> None:
         self.sparse_layers(model)
 
     @property
@@ -265,7 +264,7 @@ class Reparameterized(Chosen):
             return ()
         return ("which weights each client kept: the mask is a function of its data, and the noise shows its support",)
 
-    def sparse_layers(self, model: Model) -> tuple[Span, ...]:
+    def sparse_layers(self, model: Layout) -> tuple[Span, ...]:
         """List the layers that are sparse."""
         body = [span for span in model.convolutions if span.stop <= model.head.start]
         candidates = body or [span for span in model.layers if span != model.head]
@@ -277,17 +276,17 @@ class Reparameterized(Chosen):
         return tuple(candidates[-(self.layers or DEFAULT_SPARSE_LAYERS) :])
 
     @override
-    def public_mask(self, model: Model, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
+    def public_mask(self, model: Layout, server: Tensor, sparsity: Tensor, draws: Tensor | None) -> Tensor | None:
         return self._mask(model, server, sparsity) if self.is_public else None
 
     @override
-    def support(self, model: Model, parameters: Tensor, context: Context) -> Tensor | None:
+    def support(self, model: Layout, parameters: Tensor, context: Context) -> Tensor | None:
         if self.is_public:
             return context["support"]
         return self._mask(model, parameters.detach()[None], self.sparsity)[0]
 
     @override
-    def view(self, model: Model, parameters: Tensor, support: Tensor) -> Tensor:
+    def view(self, model: Layout, parameters: Tensor, support: Tensor) -> Tensor:
         masked = parameters * support
         # The value is `masked` either way; detached, the difference passes gradients to masked weights as if unmasked.
         return parameters + (masked - parameters).detach() if self.straight_through else masked
@@ -303,7 +302,7 @@ class Reparameterized(Chosen):
     def knobs(self) -> tuple[KnobRange, ...]:
         return super().knobs if self.is_public else ()
 
-    def _mask(self, model: Model, parameters: Tensor, sparsity: Tensor | float) -> Tensor:
+    def _mask(self, model: Layout, parameters: Tensor, sparsity: Tensor | float) -> Tensor:
         """Mask models `[rows, size]`: their largest weights, layer by layer."""
         mask = torch.ones_like(parameters)
         pieces, position = [], 0

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import torch
-from torch import Tensor
-from torch.nn import functional
 from typing_extensions import override
 
 from fl_core.base.bounds import Bounds, check_numbers
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import Tensor, functional, torch
 from fl_core.recipes.parts import SHARE, WEIGHT
 
 Context = Mapping[str, Tensor]

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from scipy import optimize
-
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require
+from fl_core.base.libraries import optimize
 from fl_core.privacy import accounting
 from fl_core.privacy.adjacency import ADJACENCIES
 from fl_core.privacy.curves import EPSILON

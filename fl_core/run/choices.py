@@ -10,7 +10,7 @@ import tyro
 from fl_core.data.populations import POPULATIONS
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.recipe import GUARANTEES
-from fl_core.training.executors import EXECUTORS
+from fl_core.training.measured import EXECUTORS
 from fl_core.training.optimizers import OPTIMIZERS
 
 SAMPLINGS = {

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
-import torch
-
 from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import check_numbers
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.libraries import torch
 from fl_core.base.values import read_list, read_value
 from fl_core.data.augmentation import parse_augmentation
 from fl_core.data.datasets import data_root

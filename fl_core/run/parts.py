@@ -8,7 +8,7 @@ from typing import Any
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.sources import split_spec
 from fl_core.data.datasets import DATASETS
-from fl_core.models.networks import GROUP_NORM_SUFFIX, MODELS, find_model
+from fl_core.models.catalog import GROUP_NORM_SUFFIX, MODELS, find_model
 from fl_core.recipes.catalog import METHODS
 
 PARTS: Mapping[str, Catalogue[Any]] = {"dataset": DATASETS, "model": MODELS, "method": METHODS}

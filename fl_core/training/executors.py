@@ -21,16 +21,11 @@ from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
 from fl_core.recipes.terms import Context
 from fl_core.training.images import Images
-from fl_core.training.measured import measured
+from fl_core.training.measured import EXECUTORS, measured
 from fl_core.training.optimizers import PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
 from fl_core.training.work import LocalWork, read, take
 
-EXECUTORS = {
-    "auto": "times both in the first training and takes the faster one",
-    "vectorized": "many clients in one batched computation",
-    "sequential": "one client after the other",
-}
 DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
 """Bytes for stacked clients, by type of device."""
 EVALUATION_BATCH = 500

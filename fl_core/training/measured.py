@@ -1,10 +1,16 @@
-"""Executors that were measured to be the faster on some shapes, remembered for the process and handed to later ones."""
+"""Executors by name, and those measured to be the faster on some shapes: kept for the process, handed to later ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from fl_core.base.errors import require
+
+EXECUTORS = {
+    "auto": "times both in the first training and takes the faster one",
+    "vectorized": "many clients in one batched computation",
+    "sequential": "one client after the other",
+}
 
 _choices: dict[str, tuple[str, str]] = {}
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from fl_core.base.errors import require, require_name, require_positive
+from fl_core.base.libraries import Tensor, torch
 
 ADAM_BETAS = (0.9, 0.999)
 OPTIMIZERS = {

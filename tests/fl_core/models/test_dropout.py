@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from fl_core.base.counters import mixed
 from fl_core.models.build import build_model
+from fl_core.models.catalog import register_model
 from fl_core.models.dropout import Dropout
-from fl_core.models.networks import register_model
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch.nn.functional import conv2d, cross_entropy, group_norm
 
 from fl_core.base.errors import InputError
 from fl_core.models.build import build_model
-from fl_core.models.networks import MODELS
+from fl_core.models.catalog import MODELS
 
 
 @pytest.mark.parametrize("name", [*MODELS, "cnn2-groupnorm", "cnn3-groupnorm"])

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from fl_core.base.errors import InputError
 from fl_core.models.build import build_model
+from fl_core.models.catalog import MODELS
 from fl_core.models.entry import Shape
-from fl_core.models.networks import MODELS
 from fl_core.recipes.objective import Phase
 from fl_core.training.executors import Executor
 from fl_core.training.images import Images

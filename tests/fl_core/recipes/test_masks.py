@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fl_core.models.model import Span
+from fl_core.models.layout import Span
 from fl_core.recipes.masks import grow, keep_largest, largest, normalise_per_tensor
 
 torch.set_num_threads(1)

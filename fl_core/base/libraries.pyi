@@ -1,0 +1,8 @@
+import pandas as pandas
+import torch as torch
+from scipy import optimize as optimize
+from scipy import special as special
+from scipy import stats as stats
+from torch import Tensor as Tensor
+from torch import nn as nn
+from torch.nn import functional as functional

@@ -1,0 +1,106 @@
+"""Layout of a model's flat parameter vector: its parameters and layers in order, and the parts that names stand for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fl_core.base.errors import require, require_name, unknown_name
+
+PARTS = ("none", "head", "body", "all")
+"""Parts that every network has."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A named contiguous stretch `start:stop` of the flat parameter vector."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        """The stretch as a slice of the vector."""
+        return slice(self.start, self.stop)
+
+
+class Layout:
+    """Layout of the parameters of a network in one flat vector.
+
+    Attributes:
+        name: of the network in the catalogue.
+        size: number of parameters.
+        tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
+        layers: one span per layer with parameters, in order; the last is the head.
+        convolutions: those of the layers that are convolutions (weights and bias).
+    """
+
+    name: str
+    size: int
+    tensors: tuple[Span, ...]
+    layers: tuple[Span, ...]
+    convolutions: tuple[Span, ...]
+
+    @property
+    def head(self) -> Span:
+        """Span of the last layer."""
+        return self.layers[-1]
+
+    @property
+    def body(self) -> Span:
+        """Span of everything before the head."""
+        return Span("body", 0, self.head.start)
+
+    def span(self, part: str) -> Span:
+        """Return the span of a part: `all`, `head`, `body` or `none` of the parameters."""
+        spans = {
+            "all": Span("all", 0, self.size),
+            "head": self.head,
+            "body": self.body,
+            "none": Span("none", self.size, self.size),
+        }
+        require_name("Model part", part, spans)
+        return spans[part]
+
+    def spans(self, part: str) -> tuple[Span, ...]:
+        """Return the stretches of a part of the network, in order.
+
+        Args:
+            part: as in `span`; a number of layers, counted from the last one; `first(N)` for those from the first one;
+                or names of layers or of blocks of them, joined by +.
+
+        Raises:
+            InputError: there are not so many layers, or none of that name.
+        """
+        count = re.fullmatch(r"(first\()?(\d+)(\))?", part)
+        if part in PARTS:
+            return (self.span(part),)
+        if count and bool(count[1]) is bool(count[3]):
+            wanted, most = int(count[2]), len(self.layers) - 1
+            require(
+                0 < wanted <= most,
+                f"local is '{part}', but of the {most + 1} layers of model '{self.name}' 1 to {most} can be a part.",
+            )
+            return self.layers[:wanted] if count[1] else self.layers[-wanted:]
+        names = [name.strip() for name in part.split("+")]
+        found = tuple(layer for layer in self.layers if any(_is_in(layer.name, name) for name in names))
+        for name in names:
+            if not any(_is_in(layer.name, name) for layer in self.layers):
+                raise unknown_name(
+                    f"layer of model '{self.name}'", name, [*(layer.name for layer in self.layers), *PARTS]
+                )
+        require(
+            len(found) < len(self.layers), f"local is '{part}', which is the whole of model '{self.name}'; write all."
+        )
+        return found
+
+    @property
+    def largest_layer(self) -> int:
+        """Number of parameters of the largest layer."""
+        return max(layer.stop - layer.start for layer in self.layers)
+
+
+def _is_in(layer: str, name: str) -> bool:
+    """Return True for the layer of a name, or one in the block of that name."""
+    return layer == name or layer.startswith(f"{name}.")
