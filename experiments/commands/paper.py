@@ -17,7 +17,7 @@ from experiments.commands.interruptions import counted, require_alone, resumable
 from experiments.commands.lists import ListCommand
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import NO_NOISE, Cell, make_cells
-from experiments.papers.jobs import distinct, run_cells
+from experiments.papers.jobs import check_cells, distinct, run_cells
 from experiments.papers.pictures import FOLDER, draw
 from experiments.papers.results import RESULT, BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
@@ -98,6 +98,7 @@ class PaperCommand:
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
         wanted = [cell for cell in everything if cell.guarantee in (*self.guarantees, NO_NOISE)]
         chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)
+        check_cells(chosen, folder)
         shown = {cell.block for cell in chosen}
         # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
         whole = [cell for cell in everything if cell.block in shown or not cell.substitute_for]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,11 @@ from experiments.papers.runs import run_cell
 from experiments.workers.backends import Backend
 from experiments.workers.runner import Runner, Work
 from experiments.workers.serving import in_shared_folder
+from fl_core.base.errors import InputError
+from fl_core.run.simulation import Simulation
+
+_BUDGET = ("epsilon", "noise_multiplier", "delta", "guarantee")
+"""Settings that no data or network refuses."""
 
 
 def run_cells(cells: Sequence[Cell], folder: Path, backend: Backend | None, finished: Finished) -> None:
@@ -36,6 +42,26 @@ def run_cells(cells: Sequence[Cell], folder: Path, backend: Backend | None, fini
     side_by_side = min(backend.cores if backend else 1, len(missing))
     with TableProgress(missing, done, folder, side_by_side, finished) as progress:
         Runner(missing[0].records(folder), backend, alike=False).run(works, progress)  # records name their executors
+
+
+def check_cells(cells: Sequence[Cell], folder: Path) -> None:
+    """Check what only data and networks can tell of the cells that have no usable record, before any is run.
+
+    Raises:
+        InputError: a cell cannot be run: its dataset is missing, or a setting does not fit it or the network.
+    """
+    seen = set()
+    for cell in distinct(cells):
+        apart_from_budget = tuple((name, str(value)) for name, value in cell.settings.items() if name not in _BUDGET)
+        if apart_from_budget in seen or find_record(cell, folder) is not None:
+            continue
+        seen.add(apart_from_budget)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Simulation(cell.federation, 1)
+        except InputError as error:
+            raise InputError(f"Cell ({cell}): {error}") from error
 
 
 def distinct(cells: Sequence[Cell]) -> list[Cell]:

@@ -24,7 +24,8 @@ FEWEST_RANKED = 3
 """Fewest methods that are ranked on a single seed: of two, chance alone may decide which is ahead."""
 DASH = "–"
 _SHOWN = ("dataset", "model", "clients", "partition", "sampling_rate", "rounds", "local_epochs", "local_steps")
-_TRAINING = ("batch_size", "optimizer", "learning_rate", "clip_norm", "epsilon", "delta", "evaluation")
+_TRAINING = ("batch_size", "optimizer", "learning_rate", "augmentation", "input_normalization", "clip_norm")
+_PRIVACY = ("noise_multiplier", "epsilon", "delta", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ def _fixed(value: float | None) -> str:
 def settings_line(result: BlockResult) -> str:
     """Write the settings that all runs of a block share, in a line."""
     known = result.settings
-    names = [name for name in (*_SHOWN, *_TRAINING) if name in known]
+    names = [name for name in (*_SHOWN, *_TRAINING, *_PRIVACY) if known.get(name) not in (None, "", "none")]
     unused = "local_steps" if known.get("local_epochs") else "local_epochs"
     return ", ".join(f"{name.replace('_', ' ')} {known[name]}" for name in names if name != unused)
 

@@ -88,7 +88,7 @@ class Layout:
         for name in names:
             if not any(_is_in(layer.name, name) for layer in self.layers):
                 raise unknown_name(
-                    f"layer of model '{self.name}'", name, [*(layer.name for layer in self.layers), *PARTS]
+                    f"local: layer of model '{self.name}'", name, [*(layer.name for layer in self.layers), *PARTS]
                 )
         require(
             len(found) < len(self.layers), f"local is '{part}', which is the whole of model '{self.name}'; write all."

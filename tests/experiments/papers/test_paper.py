@@ -66,6 +66,45 @@ def test_bad_input_gets_one_sentence_and_exit_status_2(arguments, sentence, caps
     assert list(folder.iterdir()) == []
 
 
+MODEL = ["--dataset", "digits", "--model", "mlp", "--rounds", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*MODEL, "--change", "augmentation=crop(40)"], "augmentation is 'crop(40)', but crop(40) can move images"),
+        ([*MODEL, "--change", "input_normalization=published"], "'digits' has no published constants"),
+        ([*MODEL, "--change", "partition=largest"], "this dataset does not say who wrote which sample"),
+        ([*MODEL, "--change", "clients=5000"], "clients is 5000"),
+        (["--dataset", "digits", "--model", "lenet"], "'lenet' needs images of at least 28x28 pixels"),
+        ([*MODEL, "--change", "method=dp-pfsd", "set=local=fc9"], "did you mean fc2 or fc1"),
+        ([*MODEL, "--change", "epsilon=2", "noise_multiplier=1"], "each follows from the other; give one"),
+        ([*MODEL, "--change", "noise_multiplier=0"], "noise_multiplier is 0.0, but it must be a number in [0.01"),
+    ],
+)
+def test_what_data_or_networks_refuse_is_told_before_any_run_and_leaves_nothing(
+    arguments, sentence, capsys, folder, monkeypatch
+):
+    monkeypatch.setattr(jobs, "run_cell", lambda *_: pytest.fail("a run began"))
+    assert main(["paper", "acdp-pfsd-table3", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err and len(printed.err.strip().splitlines()) == 1
+    assert not printed.out and not list(folder.iterdir())
+
+
+def test_a_target_that_nobody_reaches_is_an_open_interval_and_a_missing_measure_a_reason(folder, capsys):
+    tiny = [*SMALL, "--methods", "DP-FedAvg", "--guarantees", "sound"]
+    assert main([*tiny, "--measure", "epsilon_to_accuracy", "--target", "99.9"]) == 0
+    assert "> 2.00" in capsys.readouterr().out
+    assert main([*tiny, "--measure", "personal_share"]) == 0
+    assert "the method has no personal_share: DP-FedAvg (sound)" in capsys.readouterr().out
+    (table,) = (folder / "runs").iterdir()
+    kept = {path: path.read_bytes() for path in table.rglob("*") if path.is_file()}
+    assert main([*tiny, "--measure", "nosuch"]) == 2
+    assert main([*tiny, "--measure", "epsilon_to_accuracy", "--target", "101"]) == 2
+    assert kept == {path: path.read_bytes() for path in table.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("arguments", [["paper"], ["list", "papers"]])
 def test_tables_are_listed(arguments, capsys):
     assert main(arguments) == 0

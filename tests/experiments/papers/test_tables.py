@@ -12,6 +12,7 @@ from experiments.papers.measures import MEASURES
 from experiments.papers.tables import find_table, merge, table_names
 from fl_core.base.errors import InputError
 from fl_core.data.datasets import DATASETS
+from fl_core.models.build import build_model
 from fl_core.privacy.ledger import Ledger
 
 TABLES = table_names()
@@ -50,6 +51,7 @@ def test_all_tables_are_there():
     expected |= {f"fedglp-adp-table{number}" for number in range(1, 7)}
     expected |= {"adp-pfl-table2", *(f"adp-pfl-figure{number}" for number in range(3, 7)), "acdp-pfsd-table3"}
     expected |= {"feddpa-figure1", "fedglp-adp-figure2", "acdp-pfsd-figure3", "dp-pfeddsu-figure2"}
+    expected |= {"feddpa-table1-program", "feddpa-table2-program", "acdp-pfsd-figure4", "fedglp-adp-figure3"}
     assert expected <= set(TABLES)
 
 
@@ -95,6 +97,8 @@ def test_the_budget_on_the_way_to_an_accuracy_is_a_column_for_each_accuracy():
         ("feddpa-table1", "femnist", "PPSGD", "epsilon=2", 68.20),
         ("feddpa-table1", "svhn", "BLUR+LUS", "epsilon=6", 56.90),
         ("feddpa-table2", "cifar10", "DP-FedSAM", "alpha=10", 56.15),
+        ("feddpa-table1-program", "svhn", "FedDPA", "epsilon=4", 62.63),
+        ("feddpa-table2-program", "cifar10", "FedDPA", "alpha=1", 49.75),
         ("feddpa-table3", "femnist", "DFP", "epsilon=8", 74.38),
         ("feddpa-table4", "accuracy", "FedDPA", "tau=0.9", 47.74),
         ("feddpa-table4", "proportion", "FedDPA", "tau=0.3", 1.45),
@@ -127,6 +131,8 @@ def test_printed_numbers(name, block, row, column, number):
         ("fedglp-adp-table1", "epsilon=16", 1.06),
         ("fedglp-adp-table2", "IID", 0.3),
         ("feddpa-table2", "alpha=1", 0.1),
+        ("feddpa-table1-program", "epsilon=2", 0.751),
+        ("feddpa-table2-program", "IID", 0.1),
         ("acdp-pfsd-table3", "sigma=0.8", 0.8),
         ("acdp-pfsd-table3", "sigma=1.3", 1.3),
         ("acdp-pfsd-table3", "sigma=2.1", 2.1),
@@ -179,6 +185,43 @@ def test_a_missing_dataset_is_replaced_by_one_that_is_at_hand(monkeypatch):
     cells = make_cells(find_table("feddpa-table1"), ("sound",), 1, {})
     assert {(cell.block, cell.substitute_for) for cell in cells} == {("femnist", "femnist"), ("svhn", "svhn")}
     assert {cell.federation.partition for cell in cells if cell.block == "femnist"} == {"dirichlet(1)"}
+
+
+@pytest.mark.parametrize("name", ["feddpa-table1", "feddpa-table2"])
+def test_the_programs_tables_print_what_the_papers_print(name):
+    text, program = find_table(name), find_table(f"{name}-program")
+    for label, block in program.blocks.items():
+        assert {row: list(numbers) for row, numbers in block.printed.items()} == {
+            row: list(numbers) for row, numbers in text.blocks[label].printed.items()
+        }
+
+
+def test_the_programs_table_has_its_networks_and_images_and_its_steps(monkeypatch):
+    monkeypatch.setattr("experiments.papers.cells.dataset_available", lambda name: True)
+    cells = [*make_cells(find_table("feddpa-table1-program"), ("as-published",), 1, {})]
+    cells += make_cells(find_table("feddpa-table2-program"), ("as-published",), 1, {})
+    images = {
+        (c.block, c.federation.model, c.federation.augmentation, c.federation.input_normalization) for c in cells
+    }
+    assert images == {
+        ("femnist", "feddpa-femnist", "rotate(20)", "published"),
+        ("svhn", "feddpa-svhn", "crop(4)", "published"),
+        ("cifar10", "feddpa-cifar10", "flip,crop(4)", "published"),
+    }
+    schedules = {c.federation.recipe().objective.schedule for c in cells if c.row == "FedDPA"}
+    assert schedules == {"personal-pass-then-shared"}
+    assert {c.federation.recipe().aggregation.weights for c in cells if c.row == "FedDPA"} == {"data"}
+
+
+def test_fedper_keeps_what_the_paper_names():
+    kept = {}
+    for cell in make_cells(find_table("acdp-pfsd-figure4"), ("sound",), 1, {}):
+        if cell.row == "FedPer":
+            model = build_model(cell.federation.model, (3, 32, 32), 10)
+            local = cell.federation.recipe().personalization.local
+            kept[cell.block.partition("-")[0]] = [layer.name.partition(".")[0] for layer in model.spans(local)]
+    assert kept["emnist"] == ["fc1", "fc2"]
+    assert set(kept["cifar10"]) == {"stage4_block2", "fc"}
 
 
 def test_unknown_tables_get_near_names():

@@ -372,7 +372,7 @@ def test_sharpness_and_clamps_belong_to_what_is_exchanged(schedule):
         (lambda: Reparameterized(layers=-1), "sparsification.layers is -1"),
         (lambda: Reparameterized(mask_from="steps"), "sparsification.mask_from 'steps' is unknown; did you mean step"),
         (lambda: Reparameterized(layers=3).sparse_layers(CNN), "layers is 3, but model 'cnn2' has 2 such layers"),
-        (lambda: Personalization(local="tail").check(CNN), "layer of model 'cnn2' 'tail' is unknown"),
+        (lambda: Personalization(local="tail").check(CNN), "local: layer of model 'cnn2' 'tail' is unknown"),
         (lambda: Personalization(local=" "), "personalization.local is empty"),
         (lambda: Personalization(adaptation="body"), "personalization.adaptation 'body' is unknown"),
         (lambda: Personalization(tests="end"), "personalization.tests 'end' is unknown"),
