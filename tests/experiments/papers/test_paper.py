@@ -88,8 +88,10 @@ def test_what_data_or_networks_refuse_is_told_before_any_run_and_leaves_nothing(
     monkeypatch.setattr(jobs, "run_cell", lambda *_: pytest.fail("a run began"))
     assert main(["paper", "acdp-pfsd-table3", *arguments]) == 2
     printed = capsys.readouterr()
-    assert sentence in printed.err and len(printed.err.strip().splitlines()) == 1
-    assert not printed.out and not list(folder.iterdir())
+    assert sentence in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not printed.out
+    assert not list(folder.iterdir())
 
 
 def test_a_target_that_nobody_reaches_is_an_open_interval_and_a_missing_measure_a_reason(folder, capsys):

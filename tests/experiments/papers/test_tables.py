@@ -200,9 +200,7 @@ def test_the_programs_table_has_its_networks_and_images_and_its_steps(monkeypatc
     monkeypatch.setattr("experiments.papers.cells.dataset_available", lambda name: True)
     cells = [*make_cells(find_table("feddpa-table1-program"), ("as-published",), 1, {})]
     cells += make_cells(find_table("feddpa-table2-program"), ("as-published",), 1, {})
-    images = {
-        (c.block, c.federation.model, c.federation.augmentation, c.federation.input_normalization) for c in cells
-    }
+    images = {(c.block, c.federation.model, c.federation.augmentation, c.federation.input_normalization) for c in cells}
     assert images == {
         ("femnist", "feddpa-femnist", "rotate(20)", "published"),
         ("svhn", "feddpa-svhn", "crop(4)", "published"),

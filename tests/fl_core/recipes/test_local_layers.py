@@ -83,7 +83,7 @@ def test_a_block_names_all_of_its_layers() -> None:
     ("edits", "words"),
     [
         ("local=conv3", r"local: layer of model 'cnn2' 'conv3' is unknown; did you mean conv[12]"),
-        ("local=fc2+xyz", "local: layer of model 'cnn2' 'xyz' is unknown; known are all, body, conv1, conv2, fc1, fc2, head"),
+        ("local=fc2+xyz", "local: layer of model 'cnn2' 'xyz' is unknown; known are all, body, conv1, conv2, fc1, fc2"),
         ("local=heads", "local: layer of model 'cnn2' 'heads' is unknown; did you mean head"),
         ("local=4", r"local is '4', but of the 4 layers of model 'cnn2' 1 to 3 can be a part\."),
         ("local=0", "local is '0', but of the 4 layers"),
