@@ -7,20 +7,18 @@ rebuilt (`agents.bundle.check_saving`), so a line either works or is refused at 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.vec_env import VecEnv
-from torch import nn
 
+from agents.libraries import base_class, noise, policies, vec_env
 from fl_core.base.errors import InputError
+from fl_core.base.libraries import nn
 
 Options = Mapping[str, Any]
 """Options of an algorithm by name, with a value for each."""
@@ -45,18 +43,19 @@ POLICY_KEYWORDS = (
     "use_sde",
 )
 """Keywords of stable-baselines3's policies with values of JSON that an imported policy may be made with."""
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "leaky-relu": nn.LeakyReLU,
-    "mish": nn.Mish,
-    "selu": nn.SELU,
-    "sigmoid": nn.Sigmoid,
-    "silu": nn.SiLU,
-    "softplus": nn.Softplus,
+ACTIVATIONS = {
+    "tanh": "Tanh",
+    "relu": "ReLU",
+    "elu": "ELU",
+    "gelu": "GELU",
+    "leaky-relu": "LeakyReLU",
+    "mish": "Mish",
+    "selu": "SELU",
+    "sigmoid": "Sigmoid",
+    "silu": "SiLU",
+    "softplus": "Softplus",
 }
+"""Class in `torch.nn` of each."""
 
 
 @dataclass(frozen=True)
@@ -115,27 +114,39 @@ class Algorithm:
         """Readable name for figures and tables."""
         return self.place.partition(":")[2]
 
-    def learner_class(self) -> type[BaseAlgorithm]:
+    def learner_class(self) -> type[base_class.BaseAlgorithm]:
         """Import the class of its learner.
 
         Raises:
             InputError: the package that it is from is not installed.
         """
-        package, _, name = self.place.partition(":")
         try:
-            return getattr(importlib.import_module(package), name)  # type: ignore[no-any-return]
+            return resolve_name(self.place)  # type: ignore[no-any-return]
         except ModuleNotFoundError as error:
-            raise InputError(
-                f"{name} is part of {package.replace('_', '-')}, which is not installed; install the extra zoo: "
-                "pip install 'dpilot[zoo]'."
-            ) from error
+            raise self._missing() from error
+
+    def require_installed(self) -> None:
+        """Refuse an algorithm whose package is not installed; nothing is imported.
+
+        Raises:
+            InputError: it is not.
+        """
+        if find_spec(self.place.partition(":")[0]) is None:
+            raise self._missing()
+
+    def _missing(self) -> InputError:
+        package, _, name = self.place.partition(":")
+        return InputError(
+            f"{name} is part of {package.replace('_', '-')}, which is not installed; install the extra zoo: "
+            "pip install 'dpilot[zoo]'."
+        )
 
     def policy_arguments(self, options: Options) -> dict[str, Any]:
         """Select the options that shape its policy, as JSON-able values."""
         chosen = {name: options[name] for name in (*POLICY_OPTIONS, *IMPORTED_OPTIONS) if name in options}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
-    def policy(self, observations: spaces.Box, actions: spaces.Box, arguments: Options) -> BasePolicy:
+    def policy(self, observations: spaces.Box, actions: spaces.Box, arguments: Options) -> policies.BasePolicy:
         """Make an untrained policy.
 
         Raises:
@@ -144,7 +155,7 @@ class Algorithm:
         asked = self._keywords(arguments)
         learner = self.unprepared(asked)
         keywords = {**learner.policy_kwargs, **asked}
-        made: BasePolicy = learner.policy_class(observations, actions, lambda _: 0.0, **keywords)
+        made: policies.BasePolicy = learner.policy_class(observations, actions, lambda _: 0.0, **keywords)
         return made
 
     def unprepared(self, keywords: Mapping[str, Any]) -> Any:
@@ -163,7 +174,9 @@ class Algorithm:
             raise ValueError(f"'{unknown[0]}' is no keyword of a policy")
         return self.family.policy(arguments) | further
 
-    def learner(self, options: Options, environments: VecEnv, decisions: int, **common: Any) -> BaseAlgorithm:
+    def learner(
+        self, options: Options, environments: vec_env.VecEnv, decisions: int, **common: Any
+    ) -> base_class.BaseAlgorithm:
         """Make a learner with an untrained policy.
 
         Args:
@@ -194,7 +207,7 @@ def _actor_critic(arguments: Options) -> dict[str, Any]:
     recurrent = {"lstm_hidden_size": int(arguments["lstm_size"])} if "lstm_size" in arguments else {}
     return {
         "net_arch": {"pi": widths, "vf": _value_widths(arguments, widths)},
-        "activation_fn": ACTIVATIONS[arguments["activation"]],
+        "activation_fn": getattr(nn, ACTIVATIONS[arguments["activation"]]),
         "log_std_init": float(arguments["log_std_init"]),
         **recurrent,
     }
@@ -221,7 +234,7 @@ def _actor_and_critics(arguments: Options) -> dict[str, Any]:
     widths = [int(width) for width in arguments["network"]]
     return {
         "net_arch": {"pi": widths, "qf": _value_widths(arguments, widths)},
-        "activation_fn": ACTIVATIONS[arguments["activation"]],
+        "activation_fn": getattr(nn, ACTIVATIONS[arguments["activation"]]),
     }
 
 
@@ -230,7 +243,7 @@ def _from_replay(options: Options, episodes: Episodes) -> dict[str, Any]:
     if "ent_coef" in options:
         own["ent_coef"] = "auto" if options["ent_coef"] is None else float(options["ent_coef"])
     if "exploration_noise" in options:
-        own["action_noise"] = NormalActionNoise(
+        own["action_noise"] = noise.NormalActionNoise(
             np.zeros(episodes.knobs), np.full(episodes.knobs, options["exploration_noise"])
         )
     return {

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
-from agents.exported import EXPORTED, ExportedPolicy
+from agents.exported import ExportedPolicy
+from agents.formats import EXPORTED
 from envs import EnvCore
 from envs.faces import cores, require_own_spaces
 from fl_core.base.errors import InputError, require
@@ -65,7 +66,7 @@ class Blueprint:
     @property
     def label(self) -> str:
         """Readable name of the algorithm or the format."""
-        return EXPORTED[self.algo].label if self.algo in EXPORTED else ALGORITHMS[self.algo].label
+        return EXPORTED[self.algo].load().label if self.algo in EXPORTED else ALGORITHMS[self.algo].label
 
     @property
     def origin(self) -> str:

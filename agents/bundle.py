@@ -15,7 +15,8 @@ from stable_baselines3.common.policies import BasePolicy
 
 from agents.algorithms import ALGORITHMS
 from agents.blueprint import KNOB_FIELDS, VIEW, Blueprint
-from agents.exported import EXPORTED
+from agents.folders import RECORD, WEIGHTS, controller_folder
+from agents.formats import EXPORTED
 from agents.learned import LearnedController
 from agents.untrusted import check_blueprint
 from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
@@ -26,7 +27,6 @@ from fl_core.base.sealed import read_sealed, sealed, understood
 from fl_core.base.text import short
 
 FORMAT = 1
-RECORD, WEIGHTS = "controller.json", "controller.safetensors"
 
 
 @checked
@@ -102,18 +102,11 @@ def load_controller(folder: Path | str, env: Any = None) -> LearnedController:
         InputError: files are missing, unreadable, of another version, damaged or changed, or do not fit each other; or
             the controller was trained for another environment (`LearnedController.check`).
     """
-    controller = _load(Path(folder))
+    controller = _load(controller_folder(folder))
     return controller if env is None else controller.for_env(env)
 
 
 def _load(path: Path) -> LearnedController:
-    if not (path / RECORD).is_file() and (path / "controller" / RECORD).is_file():
-        path = path / "controller"
-    require(path.is_dir(), f"'{path}' is no folder, so it holds no controller.")
-    require(
-        (path / RECORD).is_file(),
-        f"'{path}' holds no {RECORD}, so no finished controller; an interrupted training has to be resumed first.",
-    )
     record = read_sealed(path / RECORD, FORMAT)
     with understood(f"The file '{path / RECORD}' describes no controller"):
         blueprint, checksum = _blueprint(record), str(record["weights_sha256"])

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-import torch
 import tyro
 
 from agents.algorithms import ALGORITHMS
@@ -17,6 +16,7 @@ from envs.instances import INSTANCES
 from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import InputError, require_name
+from fl_core.base.libraries import torch
 from fl_core.run.choices import CHOICES, one_of
 from fl_core.run.ranges import SEED
 
@@ -93,7 +93,7 @@ class TrainingConfig:
             require_name(field, getattr(self, field), allowed)
         check_numbers(self, BOUNDS)
         self._check_options()
-        ALGORITHMS[self.algo].learner_class()
+        ALGORITHMS[self.algo].require_installed()
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,3 +75,8 @@ def rounds_ahead(config: TrainingConfig, update: int, updates: int, rounds: int,
 def is_validated(config: TrainingConfig, update: int, updates: int) -> bool:
     """Tell whether the policy is validated after this many updates."""
     return update == updates or update % config.validation_every == 0
+
+
+def decisions_per_episode(rounds: int, decision_rounds: int) -> int:
+    """Decisions in an episode that ends at its last round."""
+    return math.ceil(rounds / decision_rounds)

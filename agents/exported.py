@@ -283,5 +283,4 @@ def onnx_session(content: bytes) -> Any:
         raise InputError(f"onnxruntime does not take the model: {first_line(error)}.") from error
 
 
-EXPORTED: dict[str, type[ExportedPolicy]] = {"torchscript": GraphPolicy, "onnx": OnnxPolicy}
 """Formats of exported policies, as in `onnx:FOLDER`."""

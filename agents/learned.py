@@ -21,9 +21,9 @@ from agents.algorithms import ALGORITHMS
 from agents.blueprint import FORMER, VIEW, Blueprint, core_of
 from agents.bounded import BoundedController
 from agents.config import TrainingConfig
+from agents.costs import decisions_per_episode
 from agents.exported import ExportedPolicy
 from agents.normalization import Normalization, below_normalization
-from agents.rollouts import decisions_per_episode
 from agents.weights import Tensors, tensor_bytes
 from envs import DPilotEnv, DPilotVecEnv, Setting
 from envs.instances import instance_population

@@ -7,7 +7,6 @@ an environment between two updates.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -98,8 +97,3 @@ def processes_of_rows(rows: int, parallel: str) -> list[int]:
     """Number of the process that plays each row `[rows]`."""
     blocks = row_blocks(rows, 1 if parallel == "rows" else min(rows, usable_cores()))
     return [place for place, block in enumerate(blocks) for _ in range(block.stop - block.start)]
-
-
-def decisions_per_episode(rounds: int, decision_rounds: int) -> int:
-    """Decisions in an episode that ends at its last round."""
-    return math.ceil(rounds / decision_rounds)

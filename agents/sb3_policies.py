@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from agents.algorithms import ACTIVATIONS, ALGORITHMS, POLICY_KEYWORDS
 from agents.weights import Tensors
 
@@ -81,6 +83,6 @@ def _activation(algo: str, keywords: Mapping[str, Any]) -> str:
     if text is None:
         return "tanh" if "log_std_init" in ALGORITHMS[algo].options else "relu"  # stable-baselines3's own
     for name, made in ACTIVATIONS.items():
-        if text == str(made):
+        if text == str(getattr(nn, made)):
             return name
     raise NeedsPickle(f"its policy was made with the activation {text}")

@@ -23,7 +23,7 @@ from agents.blueprint import Blueprint, knob_records
 from agents.bundle import check_saving, load_controller, save_controller
 from agents.checkpoint import TrainingState, save_checkpoint
 from agents.config import TrainingConfig
-from agents.costs import Cost, ReferenceRuns, is_validated, rounds_ahead
+from agents.costs import Cost, ReferenceRuns, decisions_per_episode, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
 from agents.learned import LearnedController
 from agents.learners import (
@@ -36,7 +36,7 @@ from agents.learners import (
 )
 from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
 from agents.provenance import environment_record
-from agents.rollouts import Rollouts, decisions_per_episode, processes_of_rows
+from agents.rollouts import Rollouts, processes_of_rows
 from agents.update_log import UpdateLog
 from agents.validation import Validation
 from agents.weights import Tensors

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import fl_core
 from envs.signals import CONTEXT_PREFIX, Feature, share_scale
 from fl_core.base.errors import require_name
 from fl_core.data.partition import concentration
-from fl_core.run.federation import Federation
 from fl_core.run.plan import FloatArray
 
 CONTEXTS = ("hidden", "visible")
@@ -27,31 +27,31 @@ class ContextFeature:
         summary: what it is.
     """
 
-    read: Callable[[Federation, int], float]
+    read: Callable[[fl_core.Federation, int], float]
     scale: Callable[[FloatArray], FloatArray]
     scaled: str
     summary: str
 
 
-def _learning_rate(federation: Federation, row: int) -> float:
+def _learning_rate(federation: fl_core.Federation, row: int) -> float:
     own = federation.settings[row].learning_rate
     return federation.config.learning_rate if own is None else own
 
 
-def _concentration(federation: Federation, row: int) -> float:
+def _concentration(federation: fl_core.Federation, row: int) -> float:
     own = federation.settings[row].partition
     return concentration(federation.config.partition if own is None else own, federation.model.classes)
 
 
-def _clients(federation: Federation, row: int) -> float:
+def _clients(federation: fl_core.Federation, row: int) -> float:
     return federation.config.clients
 
 
-def _parameters(federation: Federation, row: int) -> float:
+def _parameters(federation: fl_core.Federation, row: int) -> float:
     return federation.model.size
 
 
-def _update_scale(federation: Federation, row: int) -> float:
+def _update_scale(federation: fl_core.Federation, row: int) -> float:
     return float(federation.update_scales[row])
 
 

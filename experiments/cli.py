@@ -13,7 +13,6 @@ from typing import Any, TextIO
 
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
-from experiments.loading import require_room_for_libraries
 from experiments.terminal import JobsFailed, prepare_streams, shortage
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.text import printable
@@ -91,7 +90,6 @@ def _dispatch(arguments: list[str]) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     require_name("command", name, COMMANDS)
-    require_room_for_libraries(name)
     from experiments.commands.execution import execute
 
     execute(name, rest)

@@ -22,6 +22,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics", "workers", "loading"),
         ("reports", "contenders"),
         ("papers",),
+        ("lists", "options"),
         ("commands",),
         ("benchmarks", "cli"),
     ),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from envs.playing import RowProgress
-from envs.tasks import default_federation, find_task
-from experiments.commands.interruptions import counted, require_alone, resumable
+from envs.tasks import find_task
+from experiments.commands.interruptions import counted, resumable
+from experiments.options.audit import AuditOptions
 from experiments.records.finished import JOBS, FinishedJobs, Job
 from experiments.records.folder import make_run_folder, require_writable, write_yaml
 from experiments.records.ledger_file import RunRecord, facts_of_federation
@@ -24,15 +23,13 @@ from experiments.reports.audit import as_json, facts, notes, page
 from experiments.reports.audit_figure import score_figure
 from experiments.reports.drawing import figure_png
 from experiments.reports.words import delta_text
-from fl_core.audit.audit import CANARIES, Audit, audit
+from fl_core.audit.audit import Audit, audit
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
 from fl_core.run.budget import stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.parts import origins_of
-from fl_core.run.ranges import SEED
 
 PAPERS: dict[str, tuple[str, dict[str, Any]]] = {
     "dp-pfeddsu": (
@@ -102,48 +99,22 @@ and on a model small enough for minutes on a CPU."""
 
 
 @dataclass(frozen=True)
-class AuditCommand:
-    """Attacks on the real rounds of a method: does one client move, and show in, what is released as little as claimed?
-
-    Prints claimed and certified epsilon, what was measured, and a verdict; figures go to a folder below --runs.
-    """
-
-    task: str = "digits"
-    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
-    canaries: int = 200
-    """Clients with secret directions, each in or out by a coin, over as many runs as it takes."""
-    clip_norm: float = 0.0
-    """Clip norm C; 0 takes the task's."""
-    seed: int = 0
-    """Of directions, coins, cohorts and noise."""
-    runs: Path = Path("runs")
-    """Folder that receives the audit's folder."""
-    page: Path | None = None
-    """File for a page on the result, such as verdict.md; its figure goes beside it."""
-    papers: Path | None = None
-    """Folder for the pages of the five papers' methods as published, each in its paper's setting; other options of
-    the federation are then left aside."""
-    resume: Path | None = None
-    """Folder of interrupted pages of the papers to continue; every other option is taken from it."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
-    """Settings of the federation."""
+class AuditCommand(AuditOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Run the audit, write its records, print its result and return it; of several, by their methods."""
+        self.check()
         if self.resume is not None:
-            require_alone(self)
             options, made_of = read_order(self.resume, "audit")
             require_same_order(self.resume, "pages", made_of, _made_of())
             again = AuditCommand(canaries=options["canaries"], seed=options["seed"], runs=Path(options["runs"]))
             return again._audit_papers(self.resume)
-        CANARIES.check("canaries", self.canaries)
-        SEED.check("seed", self.seed)
         require_writable("runs", self.runs / "audit.json")
         if self.papers is None:
             if self.page is not None:
                 require_writable("page", self.page)
             return self._execute_one()
-        require(self.page is None, "page and papers are both given, but the pages of papers have names of their own.")
         options = {"canaries": self.canaries, "seed": self.seed, "runs": str(self.runs)}
         write_order(self.papers, "audit", options, _made_of())
         return self._audit_papers(self.papers)

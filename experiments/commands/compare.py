@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 
 from envs import EnvSpec, Setting
-from envs.instances import INSTANCES, LARGEST_SET, PLACE, instance_seeds
-from envs.tasks import default_federation, find_task
-from experiments.commands.consent import require_consent
-from experiments.commands.interruptions import counted, require_alone, resumable
+from envs.instances import LARGEST_SET, instance_seeds
+from envs.tasks import find_task
+from experiments.commands.interruptions import counted, resumable
 from experiments.contenders.bench import Bench
 from experiments.contenders.comparing import GRID, compare
 from experiments.contenders.contenders import Contender
-from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import check_instances, drawn, vary
 from experiments.contenders.play import CODE
 from experiments.contenders.preparing import check, parse_contenders, prepare
 from experiments.contenders.recorded import import_recorded
+from experiments.options.compare import CompareOptions
 from experiments.records.comparison import Comparison, ControllerResult, Instance
 from experiments.records.finished import JOBS, FinishedJobs
 from experiments.records.folder import make_run_folder, write_yaml
@@ -42,59 +39,20 @@ from experiments.workers.options import WorkerOptions
 from experiments.workers.runner import Runner
 from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import InputError, require, require_count
-from fl_core.base.values import read_list
-from fl_core.data.populations import POPULATIONS
-from fl_core.run.choices import one_of
-from fl_core.run.config import FederationConfig
+from fl_core.base.errors import InputError, require
 
 REPORTED = "comparison.json"
-DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
 
 
 @dataclass(frozen=True)
-class CompareCommand:
-    """Controllers on the same held-out instances, at the same epsilon and delta; leaves a report."""
-
-    task: str = "digits"
-    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
-    controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
-    """Controllers to compare (`dpilot list controllers`); trained ones as ppo:FOLDER, or ppo:FOLDER,FOLDER,... for
-    several trainings of one; your own as FILE.py:NAME."""
-    seeds: int = 20
-    """Held-out seeds that every controller runs on, in each instance."""
-    first_seed: int = 0
-    """Place in the test set of the first of them: other seeds than the usual ones, for a result that does not hang on
-    those."""
-    vary: Annotated[tuple[str, ...], tyro.conf.arg(help_behavior_hint="(default: none)")] = ()
-    """Settings in which instances differ, as epsilon=2,8 partition=iid,shards(1): every combination is one."""
-    generator: str = ""
-    """Draws instances instead, by name (`dpilot list generators`) or as written, epsilon=3..12,clients=25|50; searches
-    run on its training instances."""
-    draws: int = 10
-    """Instances drawn from the generator's test set."""
-    hindsight: bool = False
-    """Play a grid of fixed clip norms on the held-out runs too, and report the regret to the best."""
-    search_instances: int = 8
-    """Training instances on which best-fixed, and what derives from it, is searched."""
-    train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
-    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
-    runs: Path = Path("runs")
-    """Folder that receives the comparison's folder."""
-    yes: bool = False
-    """Start also what takes more than a million federated rounds."""
-    resume: Path | None = None
-    """Folder of an interrupted comparison to continue; every other option is taken from it."""
-    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
-    """Where jobs run."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
-    """Settings of the federation."""
+class CompareCommand(CompareOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Compare, write the report, print the table and return the statistics."""
         if self.resume is None:
             return self.start(command_line())
-        require_alone(self)
+        self.check()
         return _go_on(self.resume, self.workers)
 
     def start(self, typed: str) -> dict[str, Any]:
@@ -118,11 +76,8 @@ class CompareCommand:
         Raises:
             InputError: something does not fit.
         """
-        if not self.controllers:
-            raise InputError("controllers is empty, but it needs at least one name.")
+        self.check()
         contenders = parse_contenders(self.controllers)
-        self._check_size(sum(one.trainings_named for one in contenders))
-        self.federation.require_seeded_noise("a comparison")
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting, self.search_instances, self.train_on, self.generator)
         instances = self.instances()
@@ -149,7 +104,6 @@ class CompareCommand:
 
     def _seeds(self, instances: Sequence[Instance]) -> list[int]:
         """List the held-out seeds, those of each instance after those of the one before; `InputError` for too many."""
-        PLACE.check("first_seed", self.first_seed)
         needed = self.seeds * max(1, len(instances))
         require(
             self.first_seed + needed <= LARGEST_SET,
@@ -157,25 +111,6 @@ class CompareCommand:
             f"ends at {LARGEST_SET:,}.",
         )
         return instance_seeds("test", needed, self.first_seed)
-
-    def _check_size(self, players: int) -> None:
-        """Refuse what cannot be played, and what takes very long without consent; searches are not counted.
-
-        Args:
-            players: trainings and schedules; each plays all seeds of every instance that is varied or drawn.
-        """
-        least = {"seeds": self.seeds, "draws": self.draws, "search_instances": self.search_instances}
-        for name, value in least.items():
-            require_count(name, value)
-        varied = math.prod(len(read_list("vary", option.partition("=")[2])) for option in self.vary)
-        instances = self.draws if self.generator else varied
-        cause = "seeds" if self.seeds >= instances else "draws" if self.generator else "vary"
-        plays = (players + COARSE_VALUES * self.hindsight) * self.seeds * instances
-        rounds, clients = self.federation.rounds, self.federation.clients
-        require_consent(self.yes, rounds * plays, cause, getattr(self, cause), clients)
-        require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
-        for name, value in least.items():
-            INSTANCES.check(name, value)
 
     def instances(self) -> tuple[Instance, ...]:
         """Make the instances to compare on; none for the task's own setting.
@@ -185,7 +120,6 @@ class CompareCommand:
         """
         if not self.generator:
             return vary(self.vary, self.federation)
-        require(not self.vary, "vary and generator both say what instances differ in; give one of them.")
         return drawn(self.generator, self.draws, self.federation)
 
 

@@ -28,7 +28,7 @@ class CompletionCommand:
         """Print the script, and return it."""
         require_name("shell", self.shell, SHELLS)
         script = io.StringIO()
-        commands: dict[str, Any] = {name: with_extras(entry.load()) for name, entry in COMMANDS.items()}
+        commands: dict[str, Any] = {name: with_extras(entry.load_options()) for name, entry in COMMANDS.items()}
         with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
             tyro.extras.subcommand_cli_from_dict(commands, prog="dpilot", args=["--tyro-print-completion", self.shell])
         print(script.getvalue(), end="")

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-
 from agents.loggers import logging_to
 from envs.tasks import find_task
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.options import Invocation, last_value, parse, with_config
+from experiments.loading import require_room_for_libraries
 from fl_core.base.catalogue import forget_read_files
 from fl_core.base.files import spelled_out
+from fl_core.base.libraries import torch
 
 
 def execute(name: str, arguments: Sequence[str]) -> None:
@@ -31,15 +31,24 @@ def execute(name: str, arguments: Sequence[str]) -> None:
     Raises:
         InputError: the options do not fit.
     """
-    torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
     forget_read_files()
-    cls = COMMANDS[name].load()
+    entry = COMMANDS[name]
+    cls = entry.load_options()
     given = with_config(name, cls, arguments, partial(_bare_options, name, cls))
     invocation = parse(name, cls, given, _defaults(cls, given))
     with logging_to(*invocation.loggers), _streams(invocation):
-        result = invocation.command.execute()
+        command = _computing(name, invocation.command) if entry.options else invocation.command
+        result = command.execute()
     if invocation.json:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))
+
+
+def _computing(name: str, options: Any) -> Any:
+    """Check a command's options, and only then load what it computes with."""
+    options.check()
+    require_room_for_libraries(name)
+    torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
+    return COMMANDS[name].load()(**vars(options))
 
 
 def _has_federation(cls: type[Any]) -> bool:

@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-import tyro
 from matplotlib.figure import Figure
 
+from experiments.options.export import ExportOptions
 from experiments.records.comparison import Comparison
 from experiments.records.folder import csv_lines, require_writable
 from experiments.records.ledger_file import FILE as LEDGER
@@ -25,41 +24,22 @@ from experiments.reports.drawing import figure_file
 from experiments.reports.ledger_figure import ledger_figure
 from experiments.reports.pages import CaptionedFigure
 from experiments.reports.tables import Table
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require
 from fl_core.base.files import write_bytes, write_text
-from fl_core.run.choices import one_of
 
-FORMATS = ("csv", "parquet")
-FIGURES = ("svg", "pdf", "png")
 COMPARISON, ROUNDS = "comparison.json", "rounds.csv"
 Drawings = Mapping[str, Callable[[], Figure]]
 """Name of a figure -> what draws it."""
 
 
 @dataclass(frozen=True)
-class ExportCommand:
-    """Every round of runs and comparisons as one table, their figures, and their tables as LaTeX."""
-
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Folders of runs and comparisons, as runs/*; others among them are named and left out."""
-    to: Path = Path("export")
-    """Folder that receives rounds.csv, and a folder of figures and tables for each run and comparison."""
-    format: Annotated[str, one_of(FORMATS)] = "csv"
-    """Format of the table of rounds; parquet needs pyarrow, which the extra export brings."""
-    figures: tuple[str, ...] = ("svg", "pdf")
-    """Formats of the figures, of svg, pdf and png; none where it is empty."""
+class ExportCommand(ExportOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Write the files, and return their names."""
-        require_name("format", self.format, FORMATS)
-        for name in self.figures:
-            require_name("figures: format", name, FIGURES)
-        if self.format == "parquet" and find_spec("pyarrow") is None:
-            raise InputError("format is 'parquet', which needs pyarrow: pip install 'dpilot[export]'.")
-        require(bool(self.folders), "export needs folders of runs or comparisons: dpilot export runs/*.")
+        self.check()
         require_writable("to", self.to / f"rounds.{self.format}")
-        missing = [folder for folder in self.folders if not folder.is_dir()]
-        require(not missing, f"The folder '{(missing or [Path()])[0]}' does not exist.")
         known = {folder: kind for folder in self.folders if (kind := kind_of(folder))}
         left_out = [folder for folder in self.folders if folder not in known]
         require(bool(known), "None of these folders holds the rounds of a run or a comparison.")

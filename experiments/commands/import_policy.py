@@ -2,71 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
-from agents.bundle import RECORD, save_controller
+from agents.bundle import save_controller
+from agents.folders import RECORD
 from agents.import_sources import ImportOptions
 from agents.importing import import_policy
 from agents.learned import LearnedController
-from envs import EnvSpec, Setting
-from envs.tasks import default_federation
-from experiments.commands.train import TrainCommand, compare_command
+from experiments.commands.train import compare_command
+from experiments.options.import_policy import ImportedPolicyOptions
 from experiments.records.folder import require_writable
 from fl_core.base.errors import require
-from fl_core.run.config import FederationConfig
-
-_USUAL = EnvSpec()
 
 
 @dataclass(frozen=True)
-class ImportCommand:
-    """A policy that was trained elsewhere as a saved controller, which runs and comparisons take. The other options
-    name the environment that it was trained in, for no file tells it."""
-
-    file: Annotated[Path, tyro.conf.Positional] = Path()
-    """What model.save of stable-baselines3 wrote (*.zip), a TorchScript (*.pt) or an ONNX (*.onnx) that computes
-    actions from observations."""
-    task: str = "digits"
-    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
-    knobs: str = _USUAL.knobs
-    """Comma-separated knobs that it sets (`dpilot list knobs`)."""
-    signals: str = _USUAL.signals
-    """Signals that it sees: public, accounted or paper."""
-    decision_rounds: int = _USUAL.decision_rounds
-    """Communication rounds per decision."""
-    generator: str = ""
-    """Settings in which its instances differed besides their seeds (`dpilot list generators`)."""
-    context: str = "hidden"
-    """Settings in which instances differ, as features that it sees: visible or hidden."""
-    train_on: str = "proxy"
-    """Clients whose runs it learned from: proxy, target or all."""
-    algo: str = ""
-    """Algorithm that trained it, checked against the file (`dpilot list algorithms`); needed only where its policy is
-    of a class of its own."""
-    normalization: str = ""
-    """Statistics of its observations, as VecNormalize.save wrote them (a pickle, needs --trust); none if rewards alone
-    were normalized."""
-    trust: bool = False
-    """Read what may run any code: TorchScript, VecNormalize's statistics, and the pickles in a zip whose policy is of a
-    class of its own. Plain models of stable-baselines3 and ONNX need no trust: none of their pickles is read."""
-    output: str = ""
-    """Output of an ONNX that is the action, where it has several."""
-    training_rounds: int | None = None
-    """Federated rounds that its training took, if known."""
-    name: str = ""
-    """Its name in figures and tables, and that of its folder; that of the file unless given."""
-    runs: Path = Path("runs")
-    """Folder that receives the controller's folder."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
-    """Settings of the federation."""
+class ImportCommand(ImportedPolicyOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Import the policy, save the controller, and print the command that compares it."""
-        require(self.file != Path(), "file is missing: name the model to import, as in `dpilot import model.zip`.")
+        self.check()
         name = self.name or self.file.stem
         options = ImportOptions(self.algo, self.trust, self.normalization, self.output, self.training_rounds, name)
         require_writable("runs", self.runs / RECORD)
@@ -79,23 +36,6 @@ class ImportCommand:
         print(f"Controller: {folder}")
         print(f"To compare it: {compare_command(controller.blueprint, folder)}")
         return {"folder": str(folder), **controller.describe()}
-
-    def setting(self) -> Setting:
-        """Make the setting that it was trained in.
-
-        Raises:
-            InputError: a name is unknown or a value is not allowed.
-        """
-        return TrainCommand(
-            task=self.task,
-            knobs=self.knobs,
-            signals=self.signals,
-            decision_rounds=self.decision_rounds,
-            generator=self.generator,
-            context=self.context,
-            train_on=self.train_on,
-            federation=self.federation,
-        ).setting()
 
 
 def _report(controller: LearnedController, trusted: bool) -> list[str]:

@@ -7,13 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from experiments.terminal import JobsFailed
-from fl_core.base.errors import FileError, InputError
+from fl_core.base.errors import FileError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")
 
@@ -71,29 +69,6 @@ def counted(count: int, what: str) -> str:
     """Count things: `1 finished part of the search`, `2 finished parts of the search`."""
     name, of, rest = what.partition(" of ")
     return f"{count} {name}{'s' * (count != 1)}{of}{rest}"
-
-
-def require_alone(command: Any) -> None:
-    """Refuse other options beside `--resume`, which takes them from the folder.
-
-    Args:
-        command: a dataclass with a field `resume`, and defaults for all others; `workers`, which change no result, may
-            be given.
-
-    Raises:
-        InputError: an option is not the default.
-    """
-    usual = type(command)()
-    for one in fields(command):
-        mine, default = getattr(command, one.name), getattr(usual, one.name)
-        if one.name in ("resume", "workers") or mine == default:
-            continue
-        nested = fields(mine) if is_dataclass(mine) else ()
-        names = [inner.name for inner in nested if getattr(mine, inner.name) != getattr(default, inner.name)]
-        raise InputError(
-            f"{(names or [one.name])[0].replace('_', '-')} is given beside resume, which takes every option from "
-            f"'{command.resume}'; leave it out, or start anew."
-        )
 
 
 def exit_status(stop: KeyboardInterrupt) -> int:

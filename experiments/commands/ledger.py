@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.table import Table as Grid
 
+from experiments.options.ledger import LedgerOptions
 from experiments.records.ledger_file import FILE, RunRecord, read_record
 from experiments.records.privacy import (
     NOT_COVERED,
@@ -26,33 +26,21 @@ from experiments.reports.drawing import figure_png
 from experiments.reports.ledger_figure import ledger_figure
 from experiments.reports.tables import Table
 from experiments.terminal import console
-from fl_core.base.errors import require, require_name
 from fl_core.base.files import spelled_out, write_bytes
-from fl_core.privacy.accounting import ACCOUNTANTS
 from fl_core.privacy.ledger import Ledger
 from fl_core.run.basis import UNIT
 from fl_core.run.budget import delta_warning
 
 FIGURE = "ledger.png"
-ACCOUNTANTS_HELP = (
-    f"Accountants whose figures to give beside the certified one, of {', '.join(ACCOUNTANTS)} (`dpilot list "
-    "accountants`). None takes pld and rdp below sampling rate 1, where they differ."
-)
 
 
 @dataclass(frozen=True)
-class LedgerCommand:
-    """The privacy of a run, read from its folder; leaves a figure of it there."""
-
-    run: Annotated[str, tyro.conf.Positional] = ""
-    """The run's folder, as `dpilot run` printed it."""
-    accountants: Annotated[tuple[str, ...], tyro.conf.arg(help=ACCOUNTANTS_HELP)] = ()
+class LedgerCommand(LedgerOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Print the report, draw the figure, and return the report."""
-        require(bool(self.run), "ledger needs the folder of a run: dpilot ledger runs/NAME.")
-        for name in self.accountants:
-            require_name("accountant", name, ACCOUNTANTS)
+        self.check()
         folder = Path(self.run)
         if folder.name == FILE:
             folder = folder.parent

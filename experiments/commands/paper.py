@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from envs.instances import INSTANCES
-from experiments.commands.consent import require_consent
-from experiments.commands.interruptions import counted, require_alone, resumable
+from experiments.commands.interruptions import counted, resumable
 from experiments.commands.lists import ListCommand
+from experiments.options.consent import require_consent
+from experiments.options.paper import PaperOptions
 from experiments.papers.cell_records import find_record, kept, unused
 from experiments.papers.cells import NO_NOISE, Cell, make_cells
 from experiments.papers.jobs import check_cells, distinct, run_cells
@@ -24,71 +23,25 @@ from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
 from experiments.records.folder import require_writable
 from experiments.records.order import read_order, write_order
-from experiments.workers.options import WorkerOptions
 from experiments.workers.starting import start_workers
-from fl_core.base.errors import InputError, require, require_count, require_name, unknown_name
+from fl_core.base.errors import InputError, require, require_name, unknown_name
 from fl_core.base.files import drop_leftovers
-from fl_core.base.values import field_kinds, read_assignment, read_value
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
-from fl_core.run.config import FederationConfig
 
 
 @dataclass(frozen=True)
-class PaperCommand:
-    """A table of a paper beside our numbers. Finished cells are kept: the same command again, or --resume, goes on."""
-
-    name: Annotated[str, tyro.conf.Positional] = ""
-    """The table (`dpilot list papers`); without it, all are listed."""
-    blocks: tuple[str, ...] = ()
-    """Blocks of the table to run, by name; all if left out."""
-    methods: tuple[str, ...] = ()
-    """Rows to run, by label or by the method's name in `dpilot list methods`; all if left out."""
-    cells: tuple[str, ...] = ()
-    """Columns to run, by label or as KEY=VALUE of their settings, such as epsilon=2; all if left out."""
-    seeds: int = 1
-    """Runs per number, on held-out instances that are the same for every row."""
-    guarantees: tuple[str, ...] = ("sound", "as-published")
-    """Meanings of epsilon to run under: sound, as-published or both."""
-    dataset: str = ""
-    """Dataset to run on: its blocks alone, or all blocks if the table has none of it; empty takes the table's datasets,
-    or one that is at hand in their place."""
-    model: str = ""
-    """Model to train; empty takes the table's."""
-    rounds: int = 0
-    """Communication rounds; 0 takes the table's."""
-    change: tuple[str, ...] = ()
-    """Other settings of the federation as SETTING=VALUE, such as "partition=dirichlet(1)", in place of the table's."""
-    measure: str = ""
-    """Number to read off the runs in place of the table's (`dpilot list measures`), such as uplink_bytes."""
-    target: tuple[float, ...] = ()
-    """Accuracies of the clients' models in percent, in place of the table's, for epsilon_to_accuracy and
-    rounds_to_accuracy."""
-    curves: bool = False
-    """Measure accuracy after every round, and draw it over the rounds; by default only at the end."""
-    runs: Path = Path("runs")
-    """Folder that receives the table's folder."""
-    yes: bool = False
-    """Start also what takes more than a million federated rounds."""
-    folder: Path | None = None
-    """The table's folder itself: to continue one that was moved, or to add to one."""
-    keep_code: tuple[str, ...] = ()
-    """Other versions of the code whose finished cells are kept as well, where you know that nothing that has changed
-    since can change a result; the results name them."""
-    resume: Path | None = None
-    """Folder of an interrupted table to continue; every other option is taken from it."""
-    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
-    """Where cells run."""
+class PaperCommand(PaperOptions):
+    """The command with its options."""
 
     def execute(self) -> Any:
         """Run what is missing, write the results, print them and return them; without a name, the list of tables."""
+        self.check()
         if self.resume is not None:
-            require_alone(self)
             return replace(_ordered(self.resume), workers=self.workers).execute()
         if not self.name:
             return ListCommand("papers").execute()
-        table, change = find_table(self.name, self.measure, self.target), self._change()
-        self._check()
+        table, change = find_table(self.name, self.measure, self.target), self.changed()
         once = distinct(make_cells(table, self.guarantees, 1, change))
         rounds = self.seeds * sum(cell.federation.rounds for cell in once)
         require_consent(self.yes, rounds, "seeds", self.seeds, once[0].federation.clients)
@@ -127,24 +80,6 @@ class PaperCommand:
         """List the blocks asked for: where none is named, those of the named dataset, if the table has it."""
         return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
-    def _check(self) -> None:
-        require_count("seeds", self.seeds)
-        self.workers.check()
-        require_count("rounds", self.rounds, least=0)
-        require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
-        for guarantee in self.guarantees:
-            require_name("guarantee", guarantee, GUARANTEES)
-
-    def _change(self) -> dict[str, Any]:
-        """Collect the settings that replace the table's everywhere."""
-        named = {"dataset": self.dataset, "model": self.model, "rounds": self.rounds}
-        change: dict[str, Any] = {name: value for name, value in named.items() if value}
-        for one in self.change:
-            name, value = _change(one)
-            require(name not in change, f"change: {name} is '{value}', but it is set to '{change.get(name)}' already.")
-            change[name] = value
-        return change
-
     def _folder_name(self) -> str:
         """Name the table's folder, the same for the same settings, so that a command finds it again."""
         words = ["paper", self.name, self.dataset, self.model, f"{self.rounds}-rounds" if self.rounds else ""]
@@ -180,15 +115,6 @@ def _write(table: PaperTable, results: Sequence[BlockResult], folder: Path, pict
     """Write result.json, result.csv and result.md of the finished cells; `pictures` are those of the blocks."""
     write_data(table, results, folder)
     write_markdown(table, results, folder, pictures)
-
-
-def _change(text: str) -> tuple[str, Any]:
-    """Read a setting and its value, as `epsilon=2`."""
-    kinds = {**field_kinds(FederationConfig), "clip_norm": float, "controller": str}
-    name, value = read_assignment("change", text, "SETTING=VALUE")
-    require(name != "guarantee", f"change: guarantee is '{value}', but it has an option of its own, --guarantees.")
-    require_name("change: setting", name, kinds)
-    return name, read_value(f"change: {name}", value, kinds[name])
 
 
 def select(

@@ -6,16 +6,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.console import Console
 
-from agents.bundle import RECORD, load_controller
+from agents.bundle import load_controller
 from agents.checkpoint import CHECKPOINT
+from agents.folders import RECORD
 from agents.learned import LearnedController
 from agents.trainer import CONTROLLER
 from experiments.commands.train import compare_command
+from experiments.options.rank import RankOptions
 from experiments.reports.tables import Table
 from experiments.reports.words import NONE, percent, points, rounds_text
 from experiments.statistics.resampling import Scores, average, estimate, paired_difference
@@ -70,18 +71,12 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class RankCommand:
-    """Finished trainings, the best first: accuracy on the validation instances by which each chose its best policy.
-    The best of many looks better than it is: `dpilot compare` measures it on instances that nobody has chosen by."""
-
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Folders of trainings, as runs/*; others among them are left out."""
-    mixed: bool = False
-    """Rank trainings for different problems, too, each problem by itself."""
+class RankCommand(RankOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Print a table for each problem, and how to compare the best."""
-        require(bool(self.folders), "folders is empty: name folders of trainings, as in `dpilot rank runs/*`.")
+        self.check()
         found, left_out = _finished(self.folders)
         reasons = "; ".join(f"{folder}: {reason}" for folder, reason in left_out.items())
         require(
@@ -109,17 +104,10 @@ def _texts(reasons: Mapping[Path, str]) -> dict[str, str]:
 
 
 def _finished(folders: Sequence[Path]) -> tuple[list[Ranked], dict[Path, str]]:
-    """Load the finished trainings among folders; returns them, and why other trainings and controllers are left out.
-
-    Raises:
-        InputError: a folder does not exist, or is named twice.
-    """
+    """Load the finished trainings among folders; returns them, and why other trainings and controllers are left out."""
     found: list[Ranked] = []
     left_out: dict[Path, str] = {}
-    places = [folder.resolve() for folder in folders]
     for folder in folders:
-        require(folder.exists(), f"'{folder}' does not exist.")
-        require(places.count(folder.resolve()) == 1, f"'{folder}' is named twice.")
         if not any((place / RECORD).is_file() for place in (folder, folder / CONTROLLER)):
             if (folder / CHECKPOINT).is_file():
                 left_out[folder] = f"unfinished, dpilot train --resume {shlex.quote(str(folder))} goes on"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from envs import EnvCore, EnvSpec, Setting
-from envs.instances import INSTANCES
 from envs.playing import RowProgress, decisions
-from envs.tasks import default_federation, find_task
-from experiments.commands.consent import require_consent
-from experiments.commands.interruptions import counted, require_alone, resumable
+from envs.tasks import find_task
+from experiments.commands.interruptions import counted, resumable
 from experiments.commands.run_summary import print_summary, summarise_run
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import Contender
@@ -24,6 +20,7 @@ from experiments.contenders.play import CODE, Player
 from experiments.contenders.preparing import check, parse_contenders, prepare
 from experiments.contenders.progress import rounds_bar
 from experiments.contenders.recorded import import_recorded
+from experiments.options.run import RunOptions
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
 from experiments.records.consistency import SUMMARY
@@ -41,62 +38,29 @@ from experiments.records.run_state import (
     save_run_state,
     saved_rounds,
 )
-from experiments.records.shown import SHOWS, Shown
+from experiments.records.shown import Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from experiments.workers.runner import Runner
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import drop_leftovers, read_json, write_json
-from fl_core.data.populations import POPULATIONS, share_samples
+from fl_core.data.populations import share_samples
 from fl_core.run.basis import basis_of
-from fl_core.run.choices import one_of
-from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.ranges import SEED
+from fl_core.run.config import RunSettings
 
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""
 
 
-SHOW_HELP = (
-    "Figures that are written and printed: " + "; ".join(f"{name}: {words}" for name, words in SHOWS.items()) + "."
-)
-
-
 @dataclass(frozen=True)
-class RunCommand:
-    """One federated run under one controller. Its rounds go to a folder below --runs, and to TensorBoard."""
-
-    task: str = "digits"
-    """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
-    controller: str = "fixed"
-    """Controller that sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
-    ppo:FOLDER, your own as FILE.py:NAME, or none."""
-    seed: int = 0
-    """Instance: fixes partition, initial model, cohorts, batches and noise."""
-    search_instances: int = 8
-    """Training instances on which best-fixed, and what derives from it, is searched first."""
-    train_on: Annotated[str, one_of(POPULATIONS)] = "proxy"
-    """Clients whose runs that search takes: proxy, or, at a cost in privacy that no epsilon contains, target or all."""
-    show: Annotated[str, tyro.conf.arg(help=SHOW_HELP), one_of(SHOWS)] = "all"
-    runs: Path = Path("runs")
-    """Folder that receives the run's folder."""
-    yes: bool = False
-    """Start also what takes more than a million federated rounds."""
-    resume: Path | None = None
-    """Folder of an interrupted run to continue; every other option is taken from it."""
-    federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
-    """Settings of the federation."""
+class RunCommand(RunOptions):
+    """The command with its options."""
 
     def execute(self) -> dict[str, Any]:
         """Play the run, write its records, print its result and return its summary."""
+        self.check()
         if self.resume is not None:
-            require_alone(self)
             return _go_on(self.resume)
-        SEED.check("seed", self.seed)
-        rounds, clients = self.federation.rounds, self.federation.clients
-        require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
-        INSTANCES.check("search_instances", self.search_instances)
-        Shown(self.show)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)
         contenders = parse_contenders([self.controller])

@@ -9,11 +9,11 @@ from datetime import datetime
 import numpy as np
 
 from experiments.contenders.bench import Bench, Needs
-from experiments.contenders.fixed_clip_search import COARSE_VALUES
 from experiments.contenders.instances import Case, deal
 from experiments.contenders.play import Player, play
 from experiments.contenders.preparing import parse_contender
 from experiments.contenders.progress import jobs_bar
+from experiments.contenders.specs import COARSE_VALUES
 from experiments.records.comparison import Comparison, ControllerResult, Episode, Instance
 from fl_core.run.parts import origins_of
 

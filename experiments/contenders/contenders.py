@@ -9,21 +9,16 @@ from typing import Any
 
 from typing_extensions import override
 
-from agents.algorithms import ALGORITHMS
-from agents.exported import EXPORTED
-from agents.online import KNOBS, SEEN, TELEMETRY, OnlinePPO, OnlineSpec
+from agents.online import OnlinePPO
+from agents.online_spec import KNOBS, SEEN, TELEMETRY, OnlineSpec
 from envs import EnvCore
 from envs.acting import Policy
 from experiments.contenders.bench import Bench, Needs, Search
 from experiments.contenders.play import Player
 from experiments.contenders.search import FamilySearch
+from experiments.contenders.specs import TUNED
 from experiments.contenders.trainings import Trainings
 from policies.catalog import CONTROLLERS, ControllerSpec, make_controller
-
-LEARNED = (*ALGORITHMS, *EXPORTED)
-"""Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
-TUNED = "tuned"
-"""Before the name of a family, as `tuned:exponential-decay`."""
 
 
 class Contender(ABC):

@@ -12,11 +12,11 @@ from envs.instances import instance_seeds
 from experiments.contenders.environments import Environments
 from experiments.contenders.prior import prior_rounds, spread_evenly
 from experiments.contenders.search import play_each
+from experiments.contenders.specs import COARSE_VALUES
 from experiments.records.costs import PriorRounds
 from experiments.workers.runner import Plan
 from policies import FixedClip
 
-COARSE_VALUES = 9
 FINE_STEPS = (-2 / 3, -1 / 3, 1 / 3, 2 / 3)
 """Second stage: these parts of a coarse step around the best coarse value, on the same instances."""
 

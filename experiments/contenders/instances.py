@@ -14,14 +14,11 @@ from envs import Setting
 from envs.generators import RUN_SETTINGS, parse_generator
 from envs.instances import instance_seeds
 from experiments.contenders.environments import Environments
+from experiments.contenders.varied import read_varied
 from experiments.records.comparison import Instance
-from fl_core.base.errors import require, require_name
-from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
+from fl_core.base.errors import require
 from fl_core.run.budget import restated
 from fl_core.run.config import FederationConfig, RunSettings
-
-_FIXED = ("rounds", "delta", "sampling", "sampling_rate", "placement", "guarantee", "method", "dataset", "population")
-"""Settings that all instances of a comparison share: what its report says once, and what a run costs."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +91,7 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
     Raises:
         InputError: an option cannot be read, a setting is unknown or shared by all, or a value is not allowed.
     """
-    kinds, choices = field_kinds(FederationConfig), dict[str, list[Any]]()
-    for option in options:
-        name, text = read_assignment("vary", option, "SETTING=VALUE,VALUE")
-        name = name.replace("-", "_")
-        require_name("setting", name, kinds)
-        require(name not in _FIXED, f"vary names '{name}', but all instances of a comparison share it.")
-        require(name not in choices, f"vary names '{name}' twice.")
-        values = [read_value(f"vary: {name}", part, kinds[name]) for part in read_list("vary", text)]
-        require(len(set(values)) == len(values), f"vary is '{option}', but it repeats a value.")
-        choices[name] = values
+    choices = read_varied(options)
     if not choices:
         return ()
     combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]

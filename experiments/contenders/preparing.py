@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from agents.online import NAME, parse_online
+from agents.online_spec import OnlineSpec
 from experiments.contenders.bench import Bench
-from experiments.contenders.contenders import LEARNED, TUNED, Contender, HandCoded, Learned, Online, Tuned
+from experiments.contenders.contenders import Contender, HandCoded, Learned, Online, Tuned
 from experiments.contenders.play import Player
+from experiments.contenders.specs import Family, Named, Saved, read_spec, read_specs
 from experiments.contenders.trainings import load_trainings
-from fl_core.base.errors import InputError, require, require_name
-from fl_core.base.sources import split_spec
 from fl_core.data.populations import share_samples
-from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
 
 
 def parse_contender(spec: str) -> Contender:
@@ -23,31 +21,24 @@ def parse_contender(spec: str) -> Contender:
     Raises:
         InputError: the controller is unknown, or its parameters or folders are wrong.
     """
-    name = spec.partition(":")[0].strip()
-    if name in LEARNED:
-        return Learned(spec, load_trainings(spec))
-    readers: dict[str, Callable[[str], Contender]] = {
-        NAME: lambda text: Online(parse_online(text)),
-        TUNED: lambda text: Tuned(_parse_family(text)),
-    }
-    if name in readers:
-        return readers[name](spec)
-    own, _ = CONTROLLERS.split(spec)
-    if split_spec(own) is None:
-        require_name("controller", own, [*CONTROLLERS.names(), *LEARNED, NAME, TUNED])
-    return HandCoded(parse_controller(spec))
+    return contender_of(read_spec(spec))
 
 
-def _parse_family(spec: str) -> ControllerSpec:
-    """Parse the family of `tuned:FAMILY`; refuse one without parameters to search."""
-    family = spec.partition(":")[2]
-    require(
-        bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
-    )
-    parsed = parse_controller(family)
-    if parsed.controller.tuned or parsed.controller.assigns or not parsed.controller.parameters:
-        raise InputError(f"controller '{spec}' names '{parsed.name}', which has no parameters to search.")
-    return parsed
+def contender_of(named: Named) -> Contender:
+    """Make the contender of a spec that was read.
+
+    Raises:
+        InputError: a folder holds no controller of the algorithm, or two of them are no trainings of one controller.
+    """
+    match named:
+        case Saved():
+            return Learned(named.spec, load_trainings(named.spec))
+        case OnlineSpec():
+            return Online(named)
+        case Family():
+            return Tuned(named.controller)
+        case _:
+            return HandCoded(named)
 
 
 def parse_contenders(specs: Sequence[str]) -> list[Contender]:
@@ -56,11 +47,7 @@ def parse_contenders(specs: Sequence[str]) -> list[Contender]:
     Raises:
         InputError: a spec cannot be read, or two are the same.
     """
-    contenders = [parse_contender(spec) for spec in specs]
-    names = [one.name for one in contenders]
-    for name in names:
-        require(names.count(name) == 1, f"controllers names '{name}' twice, but each may be compared only once.")
-    return contenders
+    return [contender_of(one) for one in read_specs(specs)]
 
 
 def check(contenders: Sequence[Contender], bench: Bench) -> None:

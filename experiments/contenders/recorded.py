@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.online import NAME
-from experiments.contenders.contenders import LEARNED, TUNED
+from agents.online_spec import NAME
+from experiments.contenders.specs import LEARNED, TUNED
 from policies.catalog import CONTROLLERS
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ from envs import EnvCore, Setting
 from envs.acting import Policy
 from experiments.contenders.environments import Environments
 from experiments.contenders.prior import prior_rounds, spread_evenly
+from experiments.contenders.specs import training_folders
 from experiments.records.costs import PriorRounds
 from fl_core.base.errors import InputError, require
-from fl_core.base.values import read_list
 
 
 @dataclass(frozen=True)
@@ -114,25 +112,6 @@ def _checked(controller: LearnedController) -> Callable[[EnvCore], Policy]:
     return build
 
 
-def training_folders(spec: str) -> list[Path]:
-    """List the folders that a spec names, those of a pattern in order of their names.
-
-    Raises:
-        InputError: it names none, a pattern that matches none, or one twice.
-    """
-    algorithm, _, text = spec.partition(":")
-    folders: list[Path] = []
-    for part in read_list(f"controller '{spec}'", text):
-        found = sorted(glob.glob(part)) if glob.has_magic(part) and not Path(part).exists() else [part]
-        require(bool(found), f"controller '{spec}' names '{part}', but no folder fits that.")
-        folders += [Path(name) for name in found]
-    require(bool(folders), f"controller '{spec}' names no folder; write {algorithm}:runs/NAME.")
-    places = [folder.resolve() for folder in folders]
-    twice = [str(folder) for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]
-    require(not twice, f"controller '{spec}' names the training '{(twice or [''])[0]}' twice.")
-    return folders
-
-
 def load_trainings(spec: str) -> Trainings:
     """Load the trained controllers of a spec, which differ in their training seed alone.
 
@@ -141,12 +120,6 @@ def load_trainings(spec: str) -> Trainings:
     """
     algorithm = spec.partition(":")[0]
     folders = training_folders(spec)
-    for folder in folders:
-        require(
-            not folder.is_file(),
-            f"controller '{spec}' names the file '{folder}', which does not tell the task, knobs and signals of its "
-            f"training; `dpilot import {shlex.quote(str(folder))} --name NAME` with these makes a controller of it.",
-        )
     trained = [load_controller(folder) for folder in folders]
     for folder, one in zip(folders, trained, strict=True):
         made = one.blueprint.algo

@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from agents.online import NAME as ONLINE
 from agents.online_learner import OnlineSettings
+from agents.online_spec import NAME as ONLINE
 from envs import EnvSpec, Setting
 from envs.instances import instance_seeds
 from envs.tasks import Task, find_task

@@ -12,10 +12,10 @@ from fl_core.audit.findings import Finding
 from fl_core.audit.noise import Noise, attack_noise
 from fl_core.audit.public import PublicState, attack_public
 from fl_core.audit.published import StatedClaim, stated_claims
+from fl_core.audit.ranges import CANARIES
 from fl_core.audit.sensitivity import Sensitivity, attack_sensitivity
 from fl_core.audit.staging import StagedFederation
 from fl_core.audit.telemetry import TelemetryNoise, attack_telemetry
-from fl_core.base.bounds import count
 from fl_core.base.errors import require
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
@@ -37,7 +37,6 @@ UNTRIED = (
     "what clients keep or show elsewhere, such as exact metrics in reports",
 )
 """Parts of every claim that none of the attacks tries."""
-CANARIES = count(1, 100_000, "each has a direction of the model's size")
 AGAIN = 2**31
 """Offset of the seed of new canaries."""
 

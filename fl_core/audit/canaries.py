@@ -29,6 +29,7 @@ from fl_core.audit.bounds import (
 )
 from fl_core.audit.claims import claimed_contributions, claimed_std, claimed_upload_std
 from fl_core.audit.findings import Finding
+from fl_core.audit.ranges import CANARIES
 from fl_core.audit.staging import StagedFederation, audit_seeds, saturated
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require
@@ -40,7 +41,6 @@ from fl_core.run.release import Cohorts, RoundRelease
 
 LENGTH = 1000.0
 """Length of a canary's update over C."""
-LEAST_CANARIES = 20
 _TESTS = 3  # signal, noise and differences between clients share the error
 
 
@@ -95,10 +95,7 @@ def attack_canaries(
     Raises:
         InputError: there are too few canaries.
     """
-    require(
-        canaries >= LEAST_CANARIES,
-        f"canaries is {canaries}, but it must be a whole number of at least {LEAST_CANARIES}.",
-    )
+    CANARIES.check("canaries", canaries)
     runs = -(-canaries // config.clients)
     federation = StagedFederation(config, audit_seeds(seed, runs))
     attack = _Attack(federation, clip_norm, canaries, seed)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 
-class _Library(ModuleType):
+class Library(ModuleType):
     """A module that is imported when the first of its names is asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -34,10 +34,10 @@ class Tensor(metaclass=_OfTorch):
     """Stands for `torch.Tensor` in annotations, aliases and `isinstance`."""
 
 
-torch = _Library("torch")
-nn = _Library("torch.nn")
-functional = _Library("torch.nn.functional")
-optimize = _Library("scipy.optimize")
-special = _Library("scipy.special")
-stats = _Library("scipy.stats")
-pandas = _Library("pandas")
+torch = Library("torch")
+nn = Library("torch.nn")
+functional = Library("torch.nn.functional")
+optimize = Library("scipy.optimize")
+special = Library("scipy.special")
+stats = Library("scipy.stats")
+pandas = Library("pandas")

@@ -1,8 +1,7 @@
-"""Functions of this project that a catalogue names by their place, so that its lines load none of their code."""
+"""Functions and classes that a catalogue names by their place, so that its lines load none of their code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Placed:
-    """A function that is imported when it is called.
+    """A function or class of this project that is imported when it is called.
 
     Attributes:
         place: where it is, as `module:name`.
@@ -18,11 +17,10 @@ class Placed:
 
     place: str
 
-    def load(self) -> Callable[..., Any]:
-        """Import the function."""
-        function: Callable[..., Any] = resolve_name(self.place)
-        return function
+    def load(self) -> Any:
+        """Import it."""
+        return resolve_name(self.place)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call the function."""
+        """Call it."""
         return self.load()(*arguments, **keywords)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.online import OnlinePPO, parse_online
+from agents.online import OnlinePPO
 from agents.online_learner import OnlineSettings
+from agents.online_spec import parse_online
 from envs import EnvCore, make_core
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings

@@ -21,7 +21,8 @@ from experiments.contenders.bench import Bench
 from experiments.contenders.instances import deal
 from experiments.contenders.play import play
 from experiments.contenders.preparing import make_players
-from experiments.contenders.trainings import load_trainings, training_folders
+from experiments.contenders.specs import training_folders
+from experiments.contenders.trainings import load_trainings
 from fl_core.base.errors import InputError
 
 SETTINGS: dict[str, Any] = {"task": "digits", "clients": 10, "rounds": 3, "local_steps": 1, "executor": "vectorized"}

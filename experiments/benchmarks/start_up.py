@@ -1,0 +1,93 @@
+"""`python -m experiments.benchmarks.start_up`: processor seconds until lists, help and refusals are answered."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+from rich.console import Console
+
+from experiments.commands.catalog import COMMANDS
+from experiments.commands.lists import LISTS
+from experiments.reports.tables import Table
+
+REFUSED = (
+    "lst",
+    "run --nosuch 1",
+    "run --task nosuch",
+    "run --method nosuch",
+    "run --model nosuch",
+    "run --dataset nosuch",
+    "run --set nosuch=1",
+    "run --partition nosuch",
+    "run --optimizer nosuch",
+    "run --epsilon -1",
+    "run --noise-multiplier -1",
+    "run --rounds 0",
+    "run --rounds x",
+    "run --seed -1",
+    "run --controller nosuch",
+    "run --controller fixed:-1",
+    "run --controller ppo:nosuch",
+    "run --show nosuch",
+    "run --loggers nosuch",
+    "train --algo nosuch",
+    "train --knobs nosuch",
+    "train --reward nosuch",
+    "train --gamma 2",
+    "train --agent.nosuch 1",
+    "compare --controllers nosuch",
+    "compare --seeds 0",
+    "compare --vary nosuch=1",
+    "compare --generator nosuch",
+    "compare --backend nosuch",
+    "audit --canaries 0",
+    "audit --clip-norm -1",
+    "paper nosuch",
+    "paper fedglp-adp-table1 --measure nosuch",
+    "paper fedglp-adp-table1 --blocks nosuch",
+    "export --format nosuch",
+    "rank nosuch",
+    "ledger x --accountants nosuch",
+    "import nosuch.zip --knobs nosuch",
+    "demo --episodes 0",
+    "list nosuch",
+    "completion nosuch",
+)
+"""Command lines with a name or a number that is refused."""
+ANSWERED = (
+    "--version",
+    "--help",
+    *(f"{command} --help" for command in COMMANDS),
+    "list",
+    *(f"list {name}" for name in LISTS),
+    *REFUSED,
+)
+"""Command lines that are answered from names and numbers alone."""
+_REPEATS = 3
+
+
+def processor_seconds(arguments: str) -> float:
+    """Measure user and system seconds of a command line in a process of its own, the least of some repeats."""
+    return min(_once(arguments.split()) for _ in range(_REPEATS))
+
+
+def _once(arguments: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "experiments.cli", *arguments], capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Print the table."""
+    rows = tuple((line, f"{processor_seconds(line):.2f} s") for line in ANSWERED)
+    console = Console(width=100)
+    console.print(
+        Table(("dpilot", "processor"), rows, title="Start-up, compiled modules cached where allowed").terminal()
+    )
+
+
+if __name__ == "__main__":
+    main()

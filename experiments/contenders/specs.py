@@ -1,0 +1,123 @@
+"""What a user names after --controllers, read without an environment; `preparing` makes contenders of it."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.algorithms import ALGORITHMS
+from agents.folders import controller_folder
+from agents.formats import EXPORTED
+from agents.online_spec import NAME, OnlineSpec, parse_online
+from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sources import split_spec
+from fl_core.base.values import read_list
+from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
+
+LEARNED = (*ALGORITHMS, *EXPORTED)
+"""Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
+TUNED = "tuned"
+"""Before the name of a family, as `tuned:exponential-decay`."""
+COARSE_VALUES = 9
+"""Clip norms over its range that the search for the best fixed one begins with, and that are played in hindsight."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A hand-coded family whose parameters are searched, as `tuned:exponential-decay`."""
+
+    controller: ControllerSpec
+
+    def __str__(self) -> str:
+        return f"{TUNED}:{self.controller}"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Saved trainings of one learned controller, as `ppo:FOLDER,FOLDER`."""
+
+    spec: str
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+Named = ControllerSpec | OnlineSpec | Family | Saved
+
+
+def read_spec(spec: str) -> Named:
+    """Read a spec such as `fixed:0.5`, `tuned:exponential-decay`, `online-ppo:3` or `ppo:runs/NAME`.
+
+    Raises:
+        InputError: the controller is unknown, or its parameters or folders are wrong.
+    """
+    name = spec.partition(":")[0].strip()
+    if name in LEARNED:
+        training_folders(spec)
+        return Saved(spec)
+    readers: dict[str, Callable[[str], Named]] = {NAME: parse_online, TUNED: _parse_family}
+    if name in readers:
+        return readers[name](spec)
+    own, _ = CONTROLLERS.split(spec)
+    if split_spec(own) is None:
+        require_name("controller", own, [*CONTROLLERS.names(), *LEARNED, NAME, TUNED])
+    return parse_controller(spec)
+
+
+def read_specs(specs: Sequence[str]) -> list[Named]:
+    """Read specs, each of another controller.
+
+    Raises:
+        InputError: a spec cannot be read, or two are the same.
+    """
+    found = [read_spec(spec) for spec in specs]
+    names = [str(one) for one in found]
+    for name in names:
+        require(names.count(name) == 1, f"controllers names '{name}' twice, but each may be compared only once.")
+    return found
+
+
+def _parse_family(spec: str) -> Family:
+    """Parse the family of `tuned:FAMILY`; refuse one without parameters to search."""
+    family = spec.partition(":")[2]
+    require(
+        bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
+    )
+    parsed = parse_controller(family)
+    if parsed.controller.tuned or parsed.controller.assigns or not parsed.controller.parameters:
+        raise InputError(f"controller '{spec}' names '{parsed.name}', which has no parameters to search.")
+    return Family(parsed)
+
+
+def training_folders(spec: str) -> list[Path]:
+    """List the folders that a spec names, those of a pattern in order of their names.
+
+    Raises:
+        InputError: it names none, a pattern that matches none, one twice, or what holds no controller.
+    """
+    algorithm, _, text = spec.partition(":")
+    folders: list[Path] = []
+    for part in read_list(f"controller '{spec}'", text):
+        found = sorted(glob.glob(part)) if glob.has_magic(part) and not Path(part).exists() else [part]
+        require(bool(found), f"controller '{spec}' names '{part}', but no folder fits that.")
+        folders += [Path(name) for name in found]
+    require(bool(folders), f"controller '{spec}' names no folder; write {algorithm}:runs/NAME.")
+    places = [folder.resolve() for folder in folders]
+    twice = [str(folder) for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]
+    require(not twice, f"controller '{spec}' names the training '{(twice or [''])[0]}' twice.")
+    for folder in folders:
+        require(
+            not folder.is_file(),
+            f"controller '{spec}' names the file '{folder}', which does not tell the task, knobs and signals of its "
+            f"training; `dpilot import {shlex.quote(str(folder))} --name NAME` with these makes a controller of it.",
+        )
+        controller_folder(folder)
+    return folders
+
+
+def trainings_named(named: Named) -> int:
+    """Count the policies behind a spec: one, or one per training."""
+    return len(training_folders(named.spec)) if isinstance(named, Saved) else 1

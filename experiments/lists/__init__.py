@@ -1,0 +1,1 @@
+"""The lists of `dpilot list`, each beside those that need the same packages."""

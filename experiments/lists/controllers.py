@@ -1,0 +1,57 @@
+"""Lists of controllers, and of what trains them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from agents.algorithms import ALGORITHMS, default_text
+from agents.curricula import CURRICULA
+from agents.formats import EXPORTED
+from agents.loggers import LOGGERS
+from agents.online_spec import KNOBS, NAME
+from experiments.contenders.specs import LEARNED, TUNED
+from experiments.lists.rows import Rows, parts_of
+from fl_core.base.sources import BUILT_IN
+from policies.base import Controller
+from policies.catalog import CONTROLLERS, ControllerSpec
+
+
+def controllers() -> Rows:
+    """List the controllers."""
+    yield from parts_of(CONTROLLERS, ("controller", "what it does", "signals", "knobs"), _controller)
+    own = ("its own", "its own")
+    yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
+    summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
+    yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
+    for algorithm in LEARNED:
+        made = "`dpilot import`" if algorithm in EXPORTED else f"`dpilot train --algo {algorithm}` or `dpilot import`"
+        yield (f"{algorithm}:FOLDER", f"saved by {made}", *own, "the folder")
+    yield ("FILE.py:NAME[:PARAMETER...]", "a class made from policies.Controller", *own, "the file")
+
+
+def _controller(name: str, controller: type[Controller]) -> tuple[str, ...]:
+    knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
+    usage = name + controller.usage().removeprefix(controller.name)
+    return usage, controller.summary, controller.needed_signals, knobs
+
+
+def algorithms() -> Rows:
+    """List the algorithms."""
+    yield ("algorithm", "what it is", "its options", "here?")
+    for name, one in ALGORITHMS.items():
+        usual = (f"{option.replace('_', '-')} {default_text(value)}" for option, value in one.options.items())
+        here = find_spec(one.place.partition(":")[0]) is not None
+        yield (name, one.summary, ", ".join(usual), "yes" if here else "no: install the extra zoo")
+
+
+def curricula() -> Rows:
+    """List the curricula."""
+    yield ("curriculum", "which training instances it plays")
+    yield from ((name, one.summary) for name, one in CURRICULA.items())
+
+
+def loggers() -> Rows:
+    """List the loggers."""
+    yield ("logger", "where it keeps what it is sent", "here?")
+    for name, one in LOGGERS.items():
+        yield (name, one.summary, "yes" if find_spec(one.package) else f"no: install the extra {name}")

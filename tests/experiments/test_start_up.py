@@ -1,0 +1,99 @@
+"""Lists, help, and refusals of names and numbers: answered without the libraries that take seconds to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from agents.algorithms import ACTIVATIONS
+from agents.exported import ExportedPolicy
+from agents.formats import EXPORTED
+from experiments.benchmarks.start_up import ANSWERED, REFUSED
+from experiments.commands.catalog import COMMANDS
+from experiments.commands.lists import LISTS
+from fl_core.base.libraries import Library, Tensor
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "stable_baselines3", "scipy", "pandas", "matplotlib", "sklearn", "opacus", "dp_accounting"}
+WITHOUT_ENVIRONMENTS = ["list models", "list methods", "list datasets", "list choices", "list accountants"]
+_PLAY = """
+import contextlib, io, sys
+from experiments.cli import main
+
+def answered(line):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return main(line.split())
+        except SystemExit as stop:
+            return stop.code
+
+for line in sys.stdin.read().splitlines():
+    status = answered(line)
+    print(line, status, *sorted(sys.modules.keys() & set(sys.argv[1:])), sep=";")
+"""
+
+
+def played(lines: list[str], libraries: set[str], folder: Path) -> dict[str, tuple[int, list[str]]]:
+    """Play command lines one after the other in one process: line -> exit status, and what has been loaded by then."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PLAY, *libraries],
+        input="\n".join(lines),
+        env={"PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line.split(";") for line in done.stdout.splitlines()]
+    return {line: (int(status), loaded) for line, status, *loaded in told}
+
+
+def test_what_needs_names_and_numbers_alone_loads_none_of_the_heavy_libraries(tmp_path):
+    found = played(list(ANSWERED), HEAVY, tmp_path)
+    assert list(found) == list(ANSWERED)
+    assert {line: loaded for line, (_, loaded) in found.items() if loaded} == {}
+    assert {line for line, (status, _) in found.items() if status == 2} == set(REFUSED)
+    assert {status for status, _ in found.values()} == {0, 2}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_of_what_a_federation_is_made_of_load_no_gymnasium_when_their_rows_are_made(tmp_path):
+    code = "import sys; from experiments.commands.lists import LISTS; [list(LISTS[n]()) for n in sys.argv[1:]]"
+    code += "; sys.exit('gymnasium' in sys.modules)"
+    names = [line.removeprefix("list ") for line in WITHOUT_ENVIRONMENTS]
+    done = subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_the_options_that_are_parsed_for_it(name):
+    assert issubclass(COMMANDS[name].load(), COMMANDS[name].load_options())
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_where_the_table_of_lists_says(name):
+    heading, *entries = LISTS[name].load()()
+    assert entries
+    assert {len(entry) for entry in entries} == {len(heading)}
+
+
+def test_what_catalogues_name_by_its_place_is_there():
+    assert all(issubclass(one.load(), ExportedPolicy) and one.load().label for one in EXPORTED.values())
+    assert all(issubclass(getattr(nn, name), nn.Module) for name in ACTIVATIONS.values())
+
+
+def test_a_library_is_imported_when_a_name_of_it_is_asked_for():
+    assert Library("math").floor(1.5) == 1
+    with pytest.raises(ModuleNotFoundError):
+        Library("nosuchlibrary").anything  # noqa: B018
+
+
+def test_tensors_are_told_from_all_else():
+    assert isinstance(nn.Linear(1, 1).weight.data, Tensor)
+    assert not isinstance(1.0, Tensor)
+    assert not isinstance(None, Tensor | int)
