@@ -8,13 +8,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TextIO
 
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
 from experiments.terminal import JobsFailed, prepare_streams, shortage
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.libraries import metadata
 from fl_core.base.text import printable
 
 USAGE_ERROR = 2
@@ -86,7 +86,7 @@ def _dispatch(arguments: list[str]) -> None:
         print("usage: dpilot COMMAND [OPTIONS]", *lines, "`dpilot COMMAND --help` explains each option.", sep="\n")
         return
     if arguments[0] == "--version":
-        print(f"dpilot {version('dpilot')}")
+        print(f"dpilot {metadata.version('dpilot')}")
         return
     name, rest = arguments[0], arguments[1:]
     require_name("command", name, COMMANDS)

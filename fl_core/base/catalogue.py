@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.libraries import metadata
 from fl_core.base.sources import (
     BUILT_IN,
     Origin,
@@ -208,14 +208,14 @@ class Catalogue(MutableMapping[str, T]):
 
     # ---------------------------------------------------------------- installed packages
 
-    def _offers(self) -> dict[str, list[EntryPoint]]:
+    def _offers(self) -> dict[str, list[metadata.EntryPoint]]:
         """Entry points by name; only their names are read."""
-        found: dict[str, list[EntryPoint]] = {}
+        found: dict[str, list[metadata.EntryPoint]] = {}
         for point in _installed(self.group, tuple(sys.path)):
             found.setdefault(point.name, []).append(point)
         return found
 
-    def _load_offer(self, name: str, offers: list[EntryPoint]) -> tuple[T, Origin]:
+    def _load_offer(self, name: str, offers: list[metadata.EntryPoint]) -> tuple[T, Origin]:
         who, different = self._who(name), sorted({one.value for one in offers})
         require(len(different) == 1, f"{who} is offered twice, as {' and '.join(different)}; write one of these.")
         try:
@@ -327,16 +327,16 @@ def _is_plain(given: Any) -> bool:
     return given is None or isinstance(given, (bool, numbers.Number, bytes))
 
 
-def _package(point: EntryPoint) -> Origin:
+def _package(point: metadata.EntryPoint) -> Origin:
     """Origin of an entry point, by its package."""
     made = point.dist
     return Origin("package" if made is None else f"package {made.name} {made.version}")
 
 
 @lru_cache(maxsize=64)
-def _installed(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _installed(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
     """Find the entry points of a group on an import path; reading them takes longer than all else that names need."""
-    return tuple(entry_points(group=group))
+    return tuple(metadata.entry_points(group=group))
 
 
 def forget_read_files() -> None:

@@ -34,6 +34,7 @@ class Tensor(metaclass=_OfTorch):
     """Stands for `torch.Tensor` in annotations, aliases and `isinstance`."""
 
 
+metadata = Library("importlib.metadata")
 torch = Library("torch")
 nn = Library("torch.nn")
 functional = Library("torch.nn.functional")

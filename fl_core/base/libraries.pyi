@@ -1,3 +1,5 @@
+from importlib import metadata as metadata
+
 import pandas as pandas
 import torch as torch
 from scipy import optimize as optimize

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import digest, read_json, spelled_out
+from fl_core.base.libraries import metadata
 
 DIGEST = "digest"
 
 
 def dpilot_version() -> str:
     """Version of the installed distribution."""
-    return version("dpilot")
+    return metadata.version("dpilot")
 
 
 def digest_of(record: Mapping[str, Any]) -> str:

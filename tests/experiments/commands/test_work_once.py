@@ -24,7 +24,7 @@ OPTIONS += ["--guarantee", "as-published"]  # whose recipe is an edit of the sou
 
 @pytest.fixture
 def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count environments, federations, configurations, recipes and specs; runs go to a temporary folder."""
+    """Count environments, federations, configurations, recipes and contenders; runs go to a temporary folder."""
     monkeypatch.chdir(tmp_path)
     found: Counter[str] = Counter()
 
@@ -41,7 +41,7 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted(Federation, "__init__", "federations")
     counted(FederationConfig, "__post_init__", "configurations")
     counted(config_module, "edit", "recipes")
-    counted(preparing, "parse_contender", "specs")
+    counted(preparing, "contender_of", "contenders")
     config_module._recipe.cache_clear()
     setting_module._with_federation.cache_clear()
     return found
@@ -50,7 +50,7 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_run_makes_its_environment_and_nothing_else(counts: Counter[str]) -> None:
     """Configurations: as asked for, and with the schedule of its noise settled by what the controller sets."""
     assert main(["run", "--controller", "fixed:0.5", *OPTIONS]) == 0
-    assert counts == {"environments": 1, "federations": 1, "configurations": 2, "recipes": 1, "specs": 1}
+    assert counts == {"environments": 1, "federations": 1, "configurations": 2, "recipes": 1, "contenders": 1}
 
 
 def test_a_run_with_a_search_makes_one_environment_per_number_of_rows(counts: Counter[str]) -> None:
@@ -59,7 +59,7 @@ def test_a_run_with_a_search_makes_one_environment_per_number_of_rows(counts: Co
     Configurations: of these clients and of those of the search, each with its noise's schedule open and settled.
     """
     assert main(["run", "--controller", "best-fixed", "--search-instances", "2", *OPTIONS]) == 0
-    assert counts == {"environments": 3, "federations": 3, "configurations": 4, "recipes": 1, "specs": 1}
+    assert counts == {"environments": 3, "federations": 3, "configurations": 4, "recipes": 1, "contenders": 1}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -73,7 +73,7 @@ def test_a_comparison_makes_each_different_environment_once(counts: Counter[str]
     controllers = ["fixed", "best-fixed", "exponential-decay", "aqc"]
     arguments = ["compare", "--controllers", *controllers, "--seeds", "2", "--search-instances", "2", *OPTIONS]
     assert main(arguments) == 0
-    assert counts == {"environments": 6, "federations": 6, "configurations": 5, "recipes": 1, "specs": 4}
+    assert counts == {"environments": 6, "federations": 6, "configurations": 5, "recipes": 1, "contenders": 4}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -82,7 +82,7 @@ def test_instances_that_no_batch_can_share_have_environments_of_their_own(counts
     vary = ["--vary", "clients=8,12", "epsilon=3,6"]
     assert main(["compare", "--controllers", "fixed:0.5", "fixed:1", "--seeds", "1", *OPTIONS, *vary]) == 0
     assert counts["environments"] == 1 + 2 + 2  # of one row to check the instances in, of two rows to play them in
-    assert counts["specs"] == 2
+    assert counts["contenders"] == 2
 
 
 @pytest.mark.parametrize(
