@@ -35,6 +35,7 @@ NAMES_OF_ENVS = {"envs.faces", "envs.knobs", "envs.signals"}
 LATE = {
     ("experiments.cli", "experiments.commands.execution"): "help, version and mistyped commands do not wait for torch",
     ("experiments.commands.execution", "experiments.commands.owners"): "it needs the agents; other commands do without",
+    ("experiments.commands.execution", "envs.tasks"): "commands without a federation do without its settings",
     ("envs.render", "envs.picture"): "few episodes are rendered, and matplotlib takes its time",
 }
 """Imports inside functions, (module, imported module) -> why they are not at its top."""

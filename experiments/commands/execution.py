@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from agents.loggers import logging_to
-from envs.tasks import find_task
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.options import Invocation, last_value, parse, with_config
 from experiments.loading import require_room_for_libraries
@@ -81,4 +80,6 @@ def _defaults(command: type[Any], arguments: list[str]) -> Any:
     """Make a command's defaults: those of the task that the arguments name; None for a command without a federation."""
     if not _has_federation(command):
         return None
+    from envs.tasks import find_task  # commands without a federation do without its settings
+
     return command(federation=find_task(last_value(arguments, "task") or "digits").federation)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import tyro
 
 from agents.loggers import LOGGERS
-from experiments.records.folder import read_yaml
+from experiments.records.plain_yaml import read_yaml
 from fl_core.base.errors import InputError, require
 
 Help = tyro.conf.arg

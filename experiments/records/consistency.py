@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.records.folder import read_yaml
+from experiments.records.plain_yaml import read_yaml
 from experiments.records.run_state import FORMAT as STATE_FORMAT
 from experiments.records.run_state import RECORD as STATE
 from fl_core.base.errors import InputError, require
