@@ -10,6 +10,7 @@ import numpy as np
 
 from envs.fleet import Fleet
 from envs.resets import read_rows
+from fl_core.base.errors import require
 from fl_core.base.files import json_number, spelled_out
 from fl_core.run.figures import figure_names
 from fl_core.run.plan import BoolArray, FloatArray, RoundReport
@@ -128,3 +129,8 @@ class Episodes:
         self.history = [
             [{name: json_number(value) for name, value in one.items()} for one in rounds] for rounds in state["history"]
         ]
+        told = [len(rounds) for rounds in self.history]
+        require(
+            told == self.fleet.rounds.tolist() and self.finished.shape == self.failed.shape == (self.runs,),
+            f"The saved state tells of {told} rounds, but its runs have done {self.fleet.rounds.tolist()}.",
+        )

@@ -176,7 +176,15 @@ def _cell(
         layers += [block.substitute, {"model": fitting_model(str(merge(*layers).get("model", "mlp")), dataset)}]
     values = merge(*layers, change)
     own = {name: values.pop(name, default) for name, default in _OWN_DEFAULTS.items()}
-    federation = make_federation(values, guarantee)
+    try:
+        federation = make_federation(values, guarantee)
+    except InputError as error:
+        if "method" not in change:
+            raise
+        raise InputError(
+            f"change: method '{change['method']}' does not fit row '{place[0]}' of {table.name}, which sets options of "
+            f"its own: {error}"
+        ) from error
     return Cell(
         table=table.name,
         block=block.name,

@@ -202,6 +202,26 @@ def test_a_papers_table_takes_ones_own_parts_and_runs_a_changed_file_anew(capsys
     assert f"sha256 is {digest} there" in printed
 
 
+def test_a_papers_table_takes_ones_own_method_where_its_rows_set_nothing_that_it_lacks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["paper", "feddpa-table1", "--dataset", "digits", "--model", "mlp", "--rounds", "1", "--folder", "table"]
+    command += ["--cells", "epsilon=2", "--methods", "FedDPA", "--guarantees", "sound", "--blocks", "femnist"]
+    command += ["--change", "local_epochs=0", "local_steps=1", "executor=vectorized", "clients=8", "partition=iid"]
+    assert main([*command, "method=mine.py:recipe"]) == 0
+    (path,) = Path("table/cells").iterdir()
+    setting = json.loads(path.read_text())["asked"]["setting"]
+    assert (setting["method"], setting["origins"]) == ("mine.py:recipe", code({"mine.py:recipe": "method"}))
+    capsys.readouterr()
+    other = ["paper", "fedglp-adp-table3", "--rounds", "1", "--dataset", "digits", "--model", "mlp", "--folder", "other"]
+    assert main([*other, "--change", "method=mine.py:recipe"]) == 2
+    sentence = capsys.readouterr().err
+    assert "change: method 'mine.py:recipe' does not fit row 'Fixed' of fedglp-adp-table3" in sentence
+    assert "'personalization.noise_growth' is unknown" in sentence
+    assert sentence.count("\n") == 1
+    assert not Path("other").exists()
+
+
 def test_a_training_on_ones_own_parts_carries_their_file_and_goes_on_with_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

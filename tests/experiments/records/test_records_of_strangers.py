@@ -163,7 +163,7 @@ def test_cells_of_papers(edits: int, tmp_path: Path) -> None:
     table = find_table("fedglp-adp-table3")
     change = {"dataset": "digits", "model": "mlp", "rounds": 2, "clients": 8, "local_steps": 1, "local_epochs": 0.0}
     cell = make_cells(table, ("sound",), 1, change | {"executor": "vectorized"}, curves=True)[0]
-    run_cell(cell, tmp_path, lambda rounds: None)
+    cell.records(tmp_path).keep(cell.job, run_cell(cell, tmp_path, lambda rounds: None))
     path = cell.path(tmp_path)
 
     def use() -> None:
