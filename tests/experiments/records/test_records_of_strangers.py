@@ -175,7 +175,7 @@ def test_cells_of_papers(edits: int, tmp_path: Path) -> None:
         results = gather(table, [cell], tmp_path)
         write_data(table, results, tmp_path)
         assert markdown(table, results)
-        TableProgress([], [cell], tmp_path, 1)
+        TableProgress([], [cell], tmp_path, 1, lambda: None)
 
     _hold(path, use, edits)
 
