@@ -213,7 +213,7 @@ def test_a_papers_table_takes_ones_own_method_where_its_rows_set_nothing_that_it
     setting = json.loads(path.read_text())["asked"]["setting"]
     assert (setting["method"], setting["origins"]) == ("mine.py:recipe", code({"mine.py:recipe": "method"}))
     capsys.readouterr()
-    other = ["paper", "fedglp-adp-table3", "--rounds", "1", "--dataset", "digits", "--model", "mlp", "--folder", "other"]
+    other = ["paper", "fedglp-adp-table3", "--rounds", "1", "--dataset", "digits", "--model", "mlp", "--folder=other"]
     assert main([*other, "--change", "method=mine.py:recipe"]) == 2
     sentence = capsys.readouterr().err
     assert "change: method 'mine.py:recipe' does not fit row 'Fixed' of fedglp-adp-table3" in sentence
