@@ -109,7 +109,7 @@ class Neighbours:
 
     def _ranked(self, clients: Sequence[int]) -> list[int]:
         """Clients by their number of samples."""
-        sizes = self.federation.tables.train_count[0].to("cpu")
+        sizes = self.federation.tables.train.count[0].to("cpu")
         return sorted(clients, key=lambda one: int(sizes[one]))
 
     def _witnesses(self) -> list[int]:

@@ -38,7 +38,7 @@ def noised_rounds(federation: Federation) -> NoisedRounds:
     config, books = federation.config, federation.charging.books[0]
     claimed, ledger = books.budget, books.ledger
     planned = ((t, federation.recipe.mechanism.budget_share(t, config.rounds)) for t in range(config.rounds))
-    counts = federation.tables.train_count[0]
+    counts = federation.tables.train.count[0]
     passes: float = config.local_steps * len(counts)
     if config.local_epochs:
         passes = config.local_epochs * float(counts.sum()) / config.batch_size

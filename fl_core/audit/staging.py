@@ -75,11 +75,7 @@ class StagedFederation(Federation):
         return self.met
 
     def _chosen(self, members: Sequence[int], ran: BoolArray) -> Cohort:
-        rows = np.flatnonzero(ran)
-        client = torch.tensor(list(members), dtype=torch.int64, device=self.device)
-        run = torch.from_numpy(rows).to(self.device).repeat_interleave(len(client))
-        place = torch.arange(len(client), device=self.device)
-        return Cohort(run, client.repeat(len(rows)), place.repeat(len(rows)), len(client) * ran.astype(np.int64))
+        return Cohort.of([np.array(members if one else [], dtype=np.int64) for one in ran], self.device)
 
     def drawn(self, rounds: int) -> NDArray[np.bool_]:
         """Draw the cohorts of so many rounds of every run, without playing them `[runs, rounds, clients]`."""

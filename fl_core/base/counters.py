@@ -1,6 +1,7 @@
 """Random draws without a generator: each is a hash of what it depends on, so all devices and executors draw the same.
 
-For training alone, as shifts of images and dropped units; privacy noise has generators of its own.
+For training alone, as minibatches, random masks, shifts of images and dropped units; privacy noise has generators of
+its own. What a client draws costs nothing for clients that do not take part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _INCREMENT = 0x9E3779B9
 
 
 def mixed(first: Tensor, second: Tensor | int) -> Tensor:
-    """Hash two words into one, by the finalizer of SplitMix32 after each.
+    """Hash two words into one, by the finalizer of SplitMix32 after each; for one first, no two seconds give the same.
 
     Args:
         first: int64 in 0..2³² − 1, of any shape.
@@ -39,6 +40,11 @@ def below(keys: Tensor, count: int) -> Tensor:
 def happens(keys: Tensor, probability: float) -> Tensor:
     """Draw True with a probability, from hashed words."""
     return keys < round(probability * 2**32)
+
+
+def uniform(keys: Tensor) -> Tensor:
+    """Draw float32 numbers in [0, 1), multiples of 2⁻²⁴, from hashed words."""
+    return (keys >> 8).to(torch.float32) * 2**-24
 
 
 def stream_words(seed: int, stream: str, purpose: str, round_index: int) -> int:

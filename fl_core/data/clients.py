@@ -1,42 +1,101 @@
-"""Per-client train and test indices as padded tables, and the order in which a client's minibatches draw from them."""
+"""Train and test samples of every client."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.base.arrays import BoolArray
+from fl_core.base.arrays import BoolArray, IndexArray
 from fl_core.base.errors import require
 from fl_core.base.streams import numpy_generator
-from fl_core.data.partition import partition
+from fl_core.data.partition import partition_owners
 
 _SPLIT_DRAW = 1
 """The draw of the stream `partition` that splits train from test; draw 0 is the partition itself."""
-_KEY_BITS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """One list of samples for each client, one after the other in a single tensor: memory follows the samples.
+
+    Attributes:
+        flat: int64 [entries] of all lists, client by client.
+        start: int64 [..., clients], where each client's list begins.
+        count: int64 [..., clients], at least 1, its length.
+        longest: the largest count.
+    """
+
+    flat: Tensor
+    start: Tensor
+    count: Tensor
+    longest: int
+
+    @classmethod
+    def by_owner(cls, sample: IndexArray, owner: IndexArray, clients: int) -> Lists:
+        """Collect samples `[n]` by their owners `[n]`, which must ascend and leave out nobody."""
+        count = np.bincount(owner, minlength=clients)
+        start = np.cumsum(count) - count
+        return cls(torch.from_numpy(sample), torch.from_numpy(start), torch.from_numpy(count), int(count.max()))
+
+    @classmethod
+    def stacked(cls, lists: Sequence[Lists]) -> Lists:
+        """Stack the lists of several runs `[runs, clients]`."""
+        offsets = np.cumsum([0, *(len(one.flat) for one in lists[:-1])])
+        return cls(
+            torch.cat([one.flat for one in lists]),
+            torch.stack([one.start + int(offset) for one, offset in zip(lists, offsets, strict=True)]),
+            torch.stack([one.count for one in lists]),
+            max(one.longest for one in lists),
+        )
+
+    def of(self, *place: int) -> Tensor:
+        """Return the list of one client, or of a client of a run."""
+        start = int(self.start[place])
+        return self.flat[start : start + int(self.count[place])]
+
+    def at(self, run: Tensor, client: Tensor, positions: Tensor) -> Tensor:
+        """Look up entries `[rows, ...]` by their positions in the lists of the clients at (run, client) `[rows]`."""
+        start = self.start[run, client]
+        return self.flat[start.view(-1, *[1] * (positions.dim() - 1)) + positions]
+
+    def padded(self, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
+        """Lay out the lists of the clients at (run, client), repeated to one length `[rows, longest]`, and count them.
+
+        On a CPU the length is that of the longest among them; elsewhere of the longest of all, known without waiting.
+        """
+        count = self.count[run, client]
+        longest = self.bound(count)
+        columns = torch.arange(longest, device=count.device) % count.unsqueeze(-1)
+        return self.at(run, client, columns), count
+
+    def bound(self, count: Tensor) -> int:
+        """Bound some of the counts, by their own largest where that can be read without waiting for a GPU."""
+        return int(count.max()) if count.device.type == "cpu" and len(count) else self.longest
+
+    def to(self, device: torch.device | str) -> Lists:
+        """Copy the lists to a device."""
+        return Lists(self.flat.to(device), self.start.to(device), self.count.to(device), self.longest)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientIndex:
-    """Train and test indices of every client into the dataset's training images, as padded tables.
+    """Train and test samples of every client, as indices into the dataset's training images.
 
-    A row is padded by repeating the client's own indices from the start, so every entry is valid.
+    Attributes:
+        train: lists of training samples.
+        test: lists of test samples, disjoint from those.
     """
 
-    train: Tensor
-    """int64 [clients, longest train]."""
-    train_count: Tensor
-    """int64 [clients], at least 1: how many entries of the row are not padding."""
-    test: Tensor
-    """int64 [clients, longest test]; disjoint from `train`."""
-    test_count: Tensor
-    """int64 [clients], at least 1."""
+    train: Lists
+    test: Lists
 
     def to(self, device: torch.device | str) -> ClientIndex:
-        """Copy the tables to a device."""
-        return ClientIndex(*(table.to(device) for table in vars(self).values()))
+        """Copy the lists to a device."""
+        return ClientIndex(self.train.to(device), self.test.to(device))
 
 
 def client_index(
@@ -65,13 +124,10 @@ def client_index(
     """
     require(0 < test_fraction <= 0.5, f"test_fraction is {test_fraction}, but it must be a number in (0, 0.5].")
     labels = _array(labels)
-    parts = partition(labels, clients, spec, seed, None if groups is None else _array(groups))
-    sample = np.concatenate(parts)
-    owner = np.repeat(np.arange(clients), [len(part) for part in parts])
+    sample, owner = partition_owners(labels, clients, spec, seed, None if groups is None else _array(groups))
     is_test = _choose_test(owner, labels[sample], test_fraction, numpy_generator(seed, "partition", _SPLIT_DRAW))
-    train, train_count = _padded(sample[~is_test], owner[~is_test], clients)
-    test, test_count = _padded(sample[is_test], owner[is_test], clients)
-    return ClientIndex(train, train_count, test, test_count)
+    train = Lists.by_owner(sample[~is_test], owner[~is_test], clients)
+    return ClientIndex(train, Lists.by_owner(sample[is_test], owner[is_test], clients))
 
 
 def _array(values: np.ndarray | Tensor) -> np.ndarray:
@@ -114,62 +170,3 @@ def _choose_test(owner: np.ndarray, labels: np.ndarray, fraction: float, rng: np
     chosen = np.zeros(len(owner), dtype=np.bool_)
     chosen[order] = picked
     return chosen
-
-
-def _padded(sample: np.ndarray, owner: np.ndarray, clients: int) -> tuple[Tensor, Tensor]:
-    """Pad each owner's samples (owners ascending) to a table `[clients, longest]`; also count them `[clients]`."""
-    count = np.bincount(owner, minlength=clients)
-    start = np.cumsum(count) - count
-    column = np.arange(count.max())
-    table = sample[start[:, None] + column % count[:, None]]
-    return torch.from_numpy(table), torch.from_numpy(count)
-
-
-def minibatch_positions(counts: Tensor, steps: int, batch: int, generator: torch.Generator) -> Tensor:
-    """Draw every client's minibatches of one round, as positions among its own training samples.
-
-    A client walks through random permutations of its samples, one after the other: none is used again before all
-    are used, and a minibatch may straddle two passes.
-
-    Args:
-        counts: int64 [clients], at least 1, of *all* clients of one run, in or out of the cohort, on the generator's
-            device: then a client's batches do not depend on who else takes part.
-        steps: local steps.
-        batch: samples per step.
-        generator: a generator for this round, of the stream `minibatch`.
-
-    Returns:
-        int64 [clients, steps, batch], each row in 0..count-1. Time and memory are those of sorting
-        [clients, longest + steps*batch] integers.
-    """
-    keys = minibatch_keys(len(counts), int(counts.max()), steps, batch, generator)
-    return positions_from_keys(keys, counts, steps, batch)
-
-
-def minibatch_keys(clients: int, longest: int, steps: int, batch: int, generator: torch.Generator) -> Tensor:
-    """Draw the random part of `minibatch_positions`: int64 `[clients, longest - 1 + steps*batch]`.
-
-    Apart from it because `int(counts.max())` waits for a GPU, while `longest` is known from a table's shape.
-    """
-    width = longest - 1 + steps * batch
-    return torch.randint(2**_KEY_BITS, (clients, width), generator=generator, device=generator.device)
-
-
-def positions_from_keys(keys: Tensor, counts: Tensor, steps: int, batch: int) -> Tensor:
-    """Turn random keys into minibatch positions: passes side by side, each sorted by its keys.
-
-    Args:
-        keys: int64 [..., clients, width] from `minibatch_keys`; keys of several runs may be stacked, padded with
-            anything on the right, and each run gets what it gets alone.
-        counts: int64 [..., clients].
-        steps: local steps.
-        batch: samples per step.
-
-    Returns:
-        int64 [..., clients, steps, batch].
-    """
-    counts = counts.unsqueeze(-1)
-    column = torch.arange(keys.shape[-1], device=keys.device)
-    # The pass in the high bits keeps passes together; within one, the keys shuffle. Whole passes precede the cut.
-    order = torch.argsort((column // counts << _KEY_BITS) | keys, dim=-1)[..., : steps * batch]
-    return (order % counts).reshape(*keys.shape[:-1], steps, batch)

@@ -5,6 +5,7 @@ A partition is written `kind` or `kind(parameter)`, for example `iid`, `dirichle
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.streams import numpy_generator
 
+_NOBODY = -1
+"""Owner of a sample that no client holds."""
 MINIMUM_SAMPLES = 2
 """Every client holds at least one training and one test sample."""
 
@@ -106,6 +109,18 @@ def partition(
     Raises:
         InputError: the name is wrong, or the request cannot be met with these samples.
     """
+    sample, owner = partition_owners(labels, clients, spec, seed, groups)
+    return np.split(sample, np.cumsum(np.bincount(owner, minlength=clients))[:-1])
+
+
+def partition_owners(
+    labels: np.ndarray, clients: int, spec: str, seed: int, groups: np.ndarray | None = None
+) -> tuple[IndexArray, IndexArray]:
+    """Distribute samples over clients, as two arrays, which a million clients fit into; see `partition`.
+
+    Returns:
+        The samples that have an owner, and their owners, sorted by owner and then by sample.
+    """
     kind, written = parse_partition(spec)
     parameter = written or 0.0
     require_count("clients", clients)
@@ -119,16 +134,30 @@ def partition(
     )
     rng = numpy_generator(seed, "partition")
     if kind == "iid":
-        parts = np.array_split(rng.permutation(len(labels)), clients)
+        owner = _dealt(len(labels), rng.permutation(len(labels)), np.arange(clients))
     elif kind == "dirichlet":
-        parts = _dirichlet(labels, clients, parameter, rng)
+        owner = _dirichlet(labels, clients, parameter, rng)
     elif kind == "shards":
-        parts = _shards(labels, clients, int(parameter), rng)
+        owner = _shards(labels, clients, int(parameter), rng)
     elif kind in ("natural", "largest"):
-        parts = _natural(labels, clients, groups, rng if kind == "natural" else None)
+        owner = _natural(labels, clients, groups, rng if kind == "natural" else None)
     else:
-        parts = _classes(labels, clients, _classes_each(labels, kind, parameter, spec), spec, rng)
-    return [np.sort(part).astype(np.int64) for part in parts]
+        owner = _classes(labels, clients, _classes_each(labels, kind, parameter, spec), spec, rng)
+    sample = np.flatnonzero(owner != _NOBODY)
+    sample = sample[np.argsort(owner[sample], kind="stable")]
+    return sample, owner[sample]
+
+
+def _dealt(count: int, samples: IndexArray, owners: IndexArray) -> IndexArray:
+    """Give each owner, in turn, an even stretch of the samples; the owner of each of `count` samples."""
+    owner = np.full(count, _NOBODY)
+    owner[samples] = np.repeat(owners, _even_sizes(len(samples), len(owners)))
+    return owner
+
+
+def _even_sizes(samples: int, parts: int) -> IndexArray:
+    """Sizes of parts that differ by one at most, the larger ones first."""
+    return samples // parts + (np.arange(parts) < samples % parts)
 
 
 def _members(labels: np.ndarray, rng: np.random.Generator) -> list[IndexArray]:
@@ -139,32 +168,45 @@ def _members(labels: np.ndarray, rng: np.random.Generator) -> list[IndexArray]:
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> list[IndexArray]:
+def _dirichlet(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> IndexArray:
     """Share each class out by Dir(α), then top up the poorest clients (Yurochkin et al. 2019)."""
-    parts: list[list[IndexArray]] = [[] for _ in range(clients)]
-    for members in _members(labels, rng):
+    owner = np.full(len(labels), _NOBODY)
+    classes = _members(labels, rng)
+    for members in classes:
         proportions = rng.dirichlet(np.full(clients, alpha))
         cuts = (np.cumsum(proportions)[:-1] * len(members)).astype(np.int64)
-        for part, share in zip(parts, np.split(members, cuts), strict=True):
-            part.append(share)
-    return _top_up([np.concatenate(part) for part in parts], rng)
+        owner[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
+    return _top_up(owner, np.concatenate(classes), clients, rng)
 
 
-def _top_up(parts: list[IndexArray], rng: np.random.Generator) -> list[IndexArray]:
-    """Give clients below the minimum random samples of the client that holds most at that moment."""
-    sizes = np.array([len(part) for part in parts])
-    for client in np.flatnonzero(sizes < MINIMUM_SAMPLES):
-        while sizes[client] < MINIMUM_SAMPLES:
-            donor = int(sizes.argmax())
-            given = int(rng.integers(sizes[donor]))
-            parts[client] = np.append(parts[client], parts[donor][given])
-            parts[donor] = np.delete(parts[donor], given)
-            sizes[client] += 1
-            sizes[donor] -= 1
-    return parts
+def _top_up(owner: IndexArray, order: IndexArray, clients: int, rng: np.random.Generator) -> IndexArray:
+    """Give clients below the minimum random samples of the client that holds most at that moment.
+
+    Args:
+        owner: of each sample `[n]`.
+        order: the samples `[n]`, in the order in which owners list theirs.
+        clients: number of clients.
+        rng: draws the samples that are given away.
+    """
+    sizes = np.bincount(owner, minlength=clients)
+    poor = np.flatnonzero(sizes < MINIMUM_SAMPLES)
+    if not len(poor):
+        return owner
+    listed = order[np.argsort(owner[order], kind="stable")]
+    starts = np.cumsum(sizes) - sizes
+    richest = [(-size, client) for client, size in enumerate(sizes.tolist())]
+    heapq.heapify(richest)
+    lists: dict[int, list[int]] = {}
+    for client in np.repeat(poor, MINIMUM_SAMPLES - sizes[poor]).tolist():
+        size, donor = richest[0]
+        if donor not in lists:
+            lists[donor] = listed[starts[donor] : starts[donor] + sizes[donor]].tolist()
+        owner[lists[donor].pop(int(rng.integers(-size)))] = client
+        heapq.heapreplace(richest, (size + 1, donor))  # who is poor never gets as many as those who give
+    return owner
 
 
-def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> list[IndexArray]:
+def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> IndexArray:
     """Deal out contiguous shards of the samples sorted by label (McMahan et al. 2017)."""
     count = clients * each
     require(
@@ -172,9 +214,10 @@ def _shards(labels: np.ndarray, clients: int, each: int, rng: np.random.Generato
         f"partition is 'shards({each})', but {clients} clients with {each} shards each need {count} samples and there "
         f"are {len(labels)}.",
     )
-    shards = np.array_split(np.concatenate(_members(labels, rng)), count)
-    owned = rng.permutation(count).reshape(clients, each)
-    return [np.concatenate([shards[shard] for shard in row]) for row in owned]
+    ordered = np.concatenate(_members(labels, rng))
+    owner_of_shard = np.empty(count, dtype=np.int64)
+    owner_of_shard[rng.permutation(count)] = np.repeat(np.arange(clients), each)
+    return _dealt(len(labels), ordered, owner_of_shard)
 
 
 def _classes_each(labels: np.ndarray, kind: str, parameter: float, spec: str) -> int:
@@ -185,7 +228,7 @@ def _classes_each(labels: np.ndarray, kind: str, parameter: float, spec: str) ->
     return each
 
 
-def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.random.Generator) -> list[IndexArray]:
+def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.random.Generator) -> IndexArray:
     """Deal each class out evenly among the clients that hold it (Li et al. 2022, "#C = k")."""
     members = _members(labels, rng)
     # With two classes or more, one sample of each is enough for a client.
@@ -197,13 +240,12 @@ def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.ran
         "ask for fewer clients or fewer classes.",
     )
     holds = _draw_holders(_spread(capacity, clients * each, rng), clients, each, rng)
-    parts: list[list[IndexArray]] = [[] for _ in range(clients)]
+    owner = np.full(len(labels), _NOBODY)
     for member, column in zip(members, holds.T, strict=True):
         holders = rng.permutation(np.flatnonzero(column))
         if len(holders):
-            for client, share in zip(holders, np.array_split(member, len(holders)), strict=True):
-                parts[client].append(share)
-    return [np.concatenate(part) for part in parts]
+            owner[member] = np.repeat(holders, _even_sizes(len(member), len(holders)))
+    return owner
 
 
 def _spread(capacity: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
@@ -237,7 +279,7 @@ def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.G
 
 def _natural(
     labels: np.ndarray, clients: int, groups: np.ndarray | None, rng: np.random.Generator | None
-) -> list[IndexArray]:
+) -> IndexArray:
     """Give each client the samples of one writer, drawn among those with enough of them; without `rng` the largest."""
     if groups is None:
         kind = "largest" if rng is None else "natural"
@@ -246,13 +288,14 @@ def _natural(
     require(
         groups.shape == labels.shape, f"groups has shape {groups.shape}, but it must be that of labels, {labels.shape}."
     )
-    _, owner, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    _, writer, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     able = np.flatnonzero(sizes >= MINIMUM_SAMPLES)
     require(
         clients <= len(able),
         f"clients is {clients}, but only {len(able)} writers have the {MINIMUM_SAMPLES} samples that a client needs.",
     )
-    samples = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
-    if rng is None:  # of writers with equally many samples, those with the lower numbers
-        return [samples[writer] for writer in np.argsort(-sizes, kind="stable")[:clients]]
-    return [samples[writer] for writer in rng.choice(able, clients, replace=False)]
+    largest = np.argsort(-sizes, kind="stable")[:clients]  # of equally large writers those with the lower numbers
+    chosen = largest if rng is None else rng.choice(able, clients, replace=False)
+    client_of = np.full(len(sizes), _NOBODY)
+    client_of[chosen] = np.arange(clients)
+    return client_of[writer]

@@ -5,7 +5,7 @@ A kind is a class here and a line in `CLIENT_BUDGETS`. Its settings are fields o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +28,9 @@ class BudgetView:
 
     Attributes:
         run, client: int64 `[rows]`.
-        runs, clients: persistent tensors `[runs, ...]` and `[runs, clients, ...]`.
+        runs: persistent tensors of the runs `[runs, ...]`.
+        own: persistent tensors of these clients `[rows, ...]`.
+        everybody: gathers a persistent tensor of all clients `[runs, clients, ...]` by name.
         knobs: values of the knobs `[runs]`.
         lasting: part of C with which each client's own budget lasts `[runs, clients]`; None where it has none.
     """
@@ -36,7 +38,8 @@ class BudgetView:
     run: Tensor
     client: Tensor
     runs: Tensors
-    clients: Tensors
+    own: Tensors
+    everybody: Callable[[str], Tensor]
     knobs: Tensors
     lasting: Tensor | None
 
@@ -148,11 +151,11 @@ class RiskBudget(ClientBudget):
 
     @override
     def ratio(self, view: BudgetView) -> Tensor | None:
-        risks, reference = view.clients["risk"], view.runs["risk_reference"]
+        own, reference = view.own["risk"], view.runs["risk_reference"]
         if self.exact_risk:
+            risks = view.everybody("risk")
             known = torch.where(risks > 0, risks, torch.inf).amin(-1)
             reference = torch.where(torch.isfinite(known), known, 0.0)
-        own = risks[view.run, view.client]
         ratio = (reference[view.run] / own.clamp_min(10**-RISK_SPAN)).clamp(LEAST_RATIO, 1.0)
         ratio = (ratio ** view.knobs["client_budget_strength"][view.run]).clamp(LEAST_RATIO, 1.0)
         return torch.where((own > 0) & (reference[view.run] > 0), ratio, 1.0)
@@ -163,9 +166,9 @@ def kept_risk(risk: Tensor) -> dict[str, Tensor]:
     return {"risk": risk.clamp(10**-RISK_SPAN, 10**RISK_SPAN)}
 
 
-def risk_scores(clients: Tensors, run: Tensor, client: Tensor) -> Tensor:
+def risk_scores(kept: Tensors) -> Tensor:
     """Compute each client's contribution to the mean risk, its logarithm in [-1, 1] `[rows]`; 0 where unknown."""
-    own = clients["risk"][run, client]
+    own = kept["risk"]
     return torch.where(own > 0, own.clamp_min(10**-RISK_SPAN).log10() / RISK_SPAN, 0.0).clamp(-1, 1)
 
 

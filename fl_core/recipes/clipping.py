@@ -17,7 +17,6 @@ from fl_core.models.layout import Layout
 from fl_core.recipes.parts import KnobRange, Part, clamp_size
 
 Tensors = Mapping[str, Tensor]
-Place = tuple[Tensor, Tensor]
 """Run and client of each row, int64 `[rows]`."""
 TRENDS = {"noised": "the noised aggregate's layer norms", "exact": "each client's exact layer norms"}
 
@@ -62,12 +61,11 @@ class Clip(Part):
         """Compute the squared share of C of each block `[runs, blocks]`; None where a run has none of its own."""
         return None
 
-    def client_weights(self, state: Tensors, place: Place) -> Tensor | None:
-        """Compute the squared share of C of each block `[rows, blocks]`, where clients differ; None elsewhere.
+    def client_weights(self, state: Tensors) -> Tensor | None:
+        """Compute the squared share of C of each block `[rows, blocks]` from what clients keep; None if all are alike.
 
         Args:
-            state: the clients' tensors `[runs, clients, ...]`.
-            place: run and client of each row.
+            state: the clients' tensors `[rows, ...]`.
         """
         return None
 
@@ -175,8 +173,8 @@ class LayerClip(Clip):
         return layer_weights(state["log_odds"]) if self.trend_from == "noised" else None
 
     @override
-    def client_weights(self, state: Tensors, place: Place) -> Tensor | None:
-        return layer_weights(state["log_odds"][place]) if self.trend_from == "exact" else None
+    def client_weights(self, state: Tensors) -> Tensor | None:
+        return layer_weights(state["log_odds"]) if self.trend_from == "exact" else None
 
 
 @dataclass(frozen=True)

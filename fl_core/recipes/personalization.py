@@ -135,12 +135,11 @@ class Personalization(Part):
         """True if a client keeps parameters of its own, so that it is tested with a model of its own."""
         return self.keeps_model or self.local != "none"
 
-    def shared(self, state: Tensors, place: tuple[Tensor, Tensor] | None = None) -> Tensor | None:
+    def shared(self, state: Tensors) -> Tensor | None:
         """Compute the mask of the coordinates that runs, or clients, exchange by their state; None for all.
 
         Args:
-            state: the runs' tensors, or the clients' `[runs, clients, ...]`.
-            place: run and client of each row.
+            state: the tensors of runs or of clients `[rows, ...]`.
         """
         return None
 

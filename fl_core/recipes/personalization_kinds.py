@@ -231,10 +231,10 @@ class GrowingMask(Personalization):
         return {"personal": torch.zeros_like(server), "grown": torch.zeros((), device=server.device)}
 
     @override
-    def shared(self, state: Tensors, place: tuple[Tensor, Tensor] | None = None) -> Tensor | None:
+    def shared(self, state: Tensors) -> Tensor | None:
         if "personal" not in state:
             return None
-        return 1 - (state["personal"] if place is None else state["personal"][place])
+        return 1 - state["personal"]
 
     @override
     def begin(self, view: ClientView) -> Start:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.base.arrays import IndexArray
 from fl_core.base.streams import numpy_generator
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import BoolArray
@@ -24,12 +25,25 @@ class Cohort:
     Attributes:
         run, client, place: int64 `[rows]` on the device.
         sizes: clients per run `[runs]`, on the CPU.
+        members: clients of each run, in order, on the CPU.
     """
 
     run: Tensor
     client: Tensor
     place: Tensor
     sizes: NDArray[np.int64]
+    members: Sequence[IndexArray]
+
+    @classmethod
+    def of(cls, members: Sequence[IndexArray], device: torch.device) -> Cohort:
+        """Make the cohort of these clients of each run, on a device."""
+        sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
+        rows = np.repeat(np.arange(len(members)), sizes)
+        places = np.concatenate([np.arange(size) for size in sizes])
+        run, client, place = (
+            torch.from_numpy(column.astype(np.int64)).to(device) for column in (rows, np.concatenate(members), places)
+        )
+        return cls(run, client, place, sizes, members)
 
     @property
     def width(self) -> int:
@@ -55,11 +69,6 @@ class Cohort:
 def of_runs(values: Tensor, run: Tensor) -> Tensor:
     """Gather values `[runs, ...]` by run index `[rows]`, to `[rows, ...]`; indexing would copy element by element."""
     return values.index_select(0, run)
-
-
-def of_clients(values: Tensor, run: Tensor, client: Tensor) -> Tensor:
-    """Gather values `[runs, clients, ...]` by run and client index `[rows]`, to `[rows, ...]`."""
-    return values.flatten(0, 1).index_select(0, run * values.shape[1] + client)
 
 
 def draw_cohort(
@@ -88,13 +97,7 @@ def draw_cohort(
     ]
     if out is not None:
         members = [drawn[~left[drawn]] for drawn, left in zip(members, out, strict=True)]
-    sizes = np.array([len(chosen) for chosen in members], dtype=np.int64)
-    rows = np.repeat(np.arange(len(members)), sizes)
-    places = np.concatenate([np.arange(size) for size in sizes])
-    run, client, place = (
-        torch.from_numpy(column.astype(np.int64)).to(device) for column in (rows, np.concatenate(members), places)
-    )
-    return Cohort(run, client, place, sizes)
+    return Cohort.of(members, device)
 
 
 def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
@@ -103,4 +106,4 @@ def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[n
     random = numpy_generator(seed, "cohort", round_index)
     if config.sampling == "poisson":
         return np.flatnonzero(random.random(config.clients) < config.sampling_rate)
-    return np.sort(random.permutation(config.clients)[: int(config.cohort)])
+    return np.sort(random.choice(config.clients, int(config.cohort), replace=False, shuffle=False))

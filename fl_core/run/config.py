@@ -116,10 +116,14 @@ class FederationConfig:
     """Samples that the clients' models are tested on (`dpilot list choices`)."""
     evaluation_samples: int = 0
     """Images of the pooled test set that accuracy is measured on (a fixed subset); 0 takes all."""
+    evaluation_clients: int = 1000
+    """Most clients whose models are tested, drawn once per run; 0 tests all."""
     executor: Annotated[str, one_of(CHOICES["executor"])] = "auto"
     """Execution of the local training, of many clients at once or one by one (`dpilot list choices`)."""
     memory_limit_mib: int = 0
     """Memory for stacked clients in MiB; 0 takes 512 on a CPU and 8192 on CUDA."""
+    client_memory_mib: int = 0
+    """Memory for what clients keep between rounds in MiB, past which it lies in a temporary file; 0 sets no limit."""
     device: Annotated[str, one_of(CHOICES["device"])] = "auto"
     """Device that everything runs on (`dpilot list choices`)."""
     data_root: str = ""

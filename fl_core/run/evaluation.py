@@ -19,6 +19,7 @@ EVALUATED = frozenset(
         "global_accuracy",
         "global_loss",
         "personal_accuracy",
+        "personal_accuracy_error",
         "personal_accuracy_spread",
         "personal_loss",
         "personal_loss_spread",
@@ -66,18 +67,21 @@ class Evaluation:
         hits, losses = self._executor.score(models, self._index, self._test)
         return {"global_accuracy": hits.mean(-1), "global_loss": losses.mean(-1)}
 
-    def personal(self, models: Tensor, tables: ClientTables, mode: str = "") -> dict[str, Tensor]:
-        """Figures `[runs]` of each client's model on the client's test samples.
+    def personal(self, models: Tensor, tables: ClientTables, tested: Tensor, mode: str = "") -> dict[str, Tensor]:
+        """Figures `[runs]` of clients' models on the clients' test samples.
 
         Args:
-            models: `[runs, clients, size]`, or `[runs, size]` where all clients of a run have the same.
-            tables: the clients' index tables.
+            models: `[runs, tested, size]`, or `[runs, size]` where all clients of a run have the same.
+            tables: the clients' samples.
+            tested: clients of each run that are tested, all or a sample of them `[runs, tested]`.
             mode: what to test on in place of the usual, one of `fl_core.run.choices.EVALUATIONS`.
         """
         mode = mode or self._mode
-        accuracy, loss = self._on_holdouts(models, tables) if mode == "holdout" else self._pooled(models, tables, mode)
+        scores = self._on_holdouts(models, tables, tested) if mode == "holdout" else None
+        accuracy, loss = scores or self._pooled(models, tables, tested, mode)
         return {
             "personal_accuracy": accuracy.mean(-1),
+            "personal_accuracy_error": sampling_error(accuracy, tables.train.count.shape[-1]),
             "personal_accuracy_spread": accuracy.std(-1, correction=0),
             "personal_loss": loss.mean(-1),
             "personal_loss_spread": loss.std(-1, correction=0),
@@ -85,15 +89,14 @@ class Evaluation:
             "trimmed_loss": trimmed_mean(loss),
         }
 
-    def _on_holdouts(self, models: Tensor, tables: ClientTables) -> tuple[Tensor, Tensor]:
-        """Accuracy and loss `[runs, clients]` on the clients' own hold-outs."""
-        runs, clients, _ = tables.test.shape
+    def _on_holdouts(self, models: Tensor, tables: ClientTables, tested: Tensor) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, tested]` on the clients' own hold-outs."""
+        index, counts = tables.test.padded(*_rows(tested))
         if models.dim() == 3:
-            own = (models.flatten(0, 1), tables.test.flatten(0, 1), tables.test_count.flatten())
-            accuracy, loss = self.holdout(*own)
-            return accuracy.view(runs, clients), loss.view(runs, clients)
-        hits, losses = self._executor.score(models, tables.test.view(runs, -1), self.train_images)
-        accuracy, loss = (_counted_mean(one.view(tables.test.shape), tables.test_count) for one in (hits, losses))
+            accuracy, loss = self.holdout(models.flatten(0, 1), index, counts)
+            return accuracy.view(tested.shape), loss.view(tested.shape)
+        hits, losses = self._executor.score(models, index.view(len(tested), -1), self.train_images)
+        accuracy, loss = (_counted_mean(one.view(index.shape), counts).view(tested.shape) for one in (hits, losses))
         return accuracy, loss
 
     def holdout(self, models: Tensor, index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,14 +104,14 @@ class Evaluation:
         hits, losses = self._executor.score(models, index, self.train_images)
         return _counted_mean(hits, counts), _counted_mean(losses, counts)
 
-    def _pooled(self, models: Tensor, tables: ClientTables, mode: str) -> tuple[Tensor, Tensor]:
-        """Accuracy and loss `[runs, clients]` on the pooled test images, all or those of the client's classes."""
-        runs, clients, _ = tables.test.shape
+    def _pooled(self, models: Tensor, tables: ClientTables, tested: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+        """Accuracy and loss `[runs, tested]` on the pooled test images, all or those of the client's classes."""
+        runs, clients = tested.shape
         scores = self._executor.score(models.flatten(0, -2), self._index, self._test)
         weights = torch.ones(runs, clients, self._index.shape[1], device=models.device)
         if mode == "classes":
             labels = self._test.labels(self._index[0])
-            weights = self._holds(tables)[:, :, labels].to(weights.dtype)
+            weights = self._holds(tables, tested)[:, :, labels].to(weights.dtype)
             # Of a client's classes none may be among a small subset of test images; it then counts with all of them.
             weights = torch.where(weights.sum(-1, keepdim=True) > 0, weights, 1.0)
         accuracy, loss = (
@@ -116,17 +119,37 @@ class Evaluation:
         )
         return accuracy, loss
 
-    def _holds(self, tables: ClientTables) -> Tensor:
-        """Which classes each client has training samples of `[runs, clients, classes]` (bool)."""
-        labels = self.train_images.labels(tables.train)
-        holds = torch.zeros(*labels.shape[:2], self._classes, dtype=torch.bool, device=labels.device)
-        return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool))
+    def _holds(self, tables: ClientTables, tested: Tensor) -> Tensor:
+        """Mark the classes that each client has training samples of `[runs, tested, classes]` (bool)."""
+        labels = self.train_images.labels(tables.train.padded(*_rows(tested))[0])
+        holds = torch.zeros(len(labels), self._classes, dtype=torch.bool, device=labels.device)
+        return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool)).view(*tested.shape, -1)
 
 
 def _counted_mean(values: Tensor, counts: Tensor) -> Tensor:
     """Mean of the first `counts` entries of `[..., longest]`."""
     counted = torch.arange(values.shape[-1], device=values.device) < counts.unsqueeze(-1)
     return torch.where(counted, values, 0.0).sum(-1) / counts
+
+
+def _rows(tested: Tensor) -> tuple[Tensor, Tensor]:
+    """Run and client of each of the tested `[runs, tested]`, one after the other `[rows]`."""
+    run = torch.arange(len(tested), device=tested.device).unsqueeze(-1).expand_as(tested)
+    return run.flatten(), tested.flatten()
+
+
+def sampling_error(values: Tensor, population: int) -> Tensor:
+    """Estimate the standard error of the mean of values `[runs, tested]` of clients drawn without replacement.
+
+    Args:
+        values: of the clients that are tested.
+        population: clients there are; the error is 0 if all are tested (the finite population's correction).
+    """
+    tested = values.shape[-1]
+    if tested == population:
+        return torch.zeros_like(values[..., 0])
+    correction = (1 - tested / population) / tested
+    return values.std(-1, correction=1 if tested > 1 else 0) * math.sqrt(correction)
 
 
 def trimmed_mean(values: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Federation(Simulation):
         """
         require_count("runs", runs)
         super().__init__(config, runs)
-        self.state = RunState.allocate(self.recipe, self.model, runs, config.clients, self.device)
+        self.state = RunState.allocate(self.recipe, self.model, runs, config)
         self.charging = Charging(config, self.recipe, [self._open_books(one) for one in self.settings])
         self._defaults = [dict[str, float]() for _ in range(runs)]
         for row in range(runs):
@@ -82,8 +82,8 @@ class Federation(Simulation):
 
     @property
     def clients(self) -> dict[str, Tensor]:
-        """Persistent client tensors by name `[runs, clients, ...]`."""
-        return self.state.clients
+        """What the clients keep, by name `[runs, clients, ...]`; copies, as who never took part keeps nothing."""
+        return {name: self.state.clients.everybody(name) for name in self.state.clients.names}
 
     @property
     def ledgers(self) -> list[Ledger]:

@@ -48,13 +48,16 @@ def _state_bytes(config: FederationConfig, recipe: Recipe, model: Model, runs: i
     """Bytes of what the runs and clients keep, and of the updates of a cohort."""
     of_run, of_client = recipe.initial_state(model, torch.zeros(model.size))
     per_run = 3 * model.size + sum(one.numel() for one in of_run.values())
-    kept = config.clients * sum(one.numel() for one in of_client.values())
+    seen = min(config.clients, math.ceil(config.cohort * config.rounds))  # nobody else keeps anything
+    kept = 4 * runs * seen * sum(one.numel() for one in of_client.values())
+    if config.client_memory_mib:
+        kept = min(kept, config.client_memory_mib * 2**20)
     updates = math.ceil(config.cohort / 2) * model.size  # of a small cohort as well
-    return 4 * runs * (per_run + kept + updates)
+    return 4 * runs * (per_run + updates) + kept
 
 
 def _round_bytes(config: FederationConfig, recipe: Recipe, model: Model, runs: int, longest: int) -> int:
-    """Bytes of the minibatches of a round, for all clients, and of the activations of one of them."""
+    """Bytes of the minibatches of a round's cohort, and of the activations of one client."""
     work = sum(phase.work for phase in recipe.objective.phases)
     if config.local_epochs:
         steps = math.ceil(config.local_epochs * work * longest / config.batch_size)
@@ -62,7 +65,7 @@ def _round_bytes(config: FederationConfig, recipe: Recipe, model: Model, runs: i
         steps = math.ceil(config.local_steps * work)
     width = longest + steps * config.batch_size
     pixels = math.prod(model.shape)
-    return _INDEX_BYTES * runs * config.clients * width + 4 * config.batch_size * (pixels + model.activations)
+    return math.ceil(_INDEX_BYTES * runs * config.cohort * width) + 4 * config.batch_size * (pixels + model.activations)
 
 
 def _largest(config: FederationConfig) -> str:

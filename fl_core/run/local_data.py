@@ -1,4 +1,4 @@
-"""The clients' index tables of a batch of runs, and the minibatches drawn from them."""
+"""The samples of the clients of a batch of runs, and the minibatches drawn from them."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.base.counters import mixed, stream_words
-from fl_core.base.streams import torch_generator
-from fl_core.data.clients import ClientIndex, minibatch_keys, positions_from_keys
+from fl_core.data.clients import ClientIndex, Lists
+from fl_core.data.minibatches import minibatch_positions
 from fl_core.recipes.objective import Phase
 from fl_core.run.config import FederationConfig
 
 
 class ClientTables:
-    """Index tables of every run, stacked.
+    """Samples of every client of every run, as lists of image indices.
 
     Attributes:
-        train, test: image indices, padded with valid ones `[runs, clients, longest]`.
-        train_count, test_count: how many of them are the client's `[runs, clients]`.
-        widths: longest client of each run; the run's random draws depend on it, and on no other run.
+        train, test: the lists `[runs, clients]`.
+        widths: training samples of the longest client of each run.
     """
 
     def __init__(self, indices: Sequence[ClientIndex], device: torch.device):
-        self.train = _stack([index.train for index in indices]).to(device)
-        self.test = _stack([index.test for index in indices]).to(device)
-        self.train_count = torch.stack([index.train_count for index in indices]).to(device)
-        self.test_count = torch.stack([index.test_count for index in indices]).to(device)
-        self.widths = [index.train.shape[1] for index in indices]
+        self.train = Lists.stacked([index.train for index in indices]).to(device)
+        self.test = Lists.stacked([index.test for index in indices]).to(device)
+        self.widths = [index.train.longest for index in indices]
 
 
-def _stack(tables: list[Tensor]) -> Tensor:
-    """Tables `[clients, columns]` of several runs, the narrower ones padded by repeating their first column."""
-    columns = max(table.shape[1] for table in tables)
-    padded = [torch.cat([table, table[:, :1].expand(-1, columns - table.shape[1])], dim=1) for table in tables]
-    return torch.stack(padded)
+def client_words(
+    seeds: Sequence[int], stream: str, purpose: str, rounds: NDArray[np.int64], run: Tensor, client: Tensor
+) -> Tensor:
+    """Derive the word `[rows]` that all draws of a client in a round for one purpose depend on.
+
+    Args:
+        seeds: of the runs.
+        stream: one of `fl_core.base.streams.STREAMS`.
+        purpose: tells apart several uses of the stream in one round.
+        rounds: rounds done by each run `[runs]`.
+        run, client: of the rows.
+    """
+    of_runs = [stream_words(seed, stream, purpose, int(done)) for seed, done in zip(seeds, rounds, strict=True)]
+    return mixed(torch.tensor(of_runs, device=run.device)[run], client)
 
 
 def draw_batches(
@@ -48,31 +54,30 @@ def draw_batches(
     rounds: NDArray[np.int64],
     lengths: NDArray[np.int64],
     batch_size: int,
+    run: Tensor,
+    client: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Training images of every client's minibatches, per phase `[runs, clients, steps, batch]`.
+    """Draw the training images of clients' minibatches, per phase `[rows, steps, batch]`.
 
-    They are drawn for all clients, so that a client's batches do not depend on who else takes part; and each run draws
-    for its own steps, so that they do not depend on the batch it is in. A run with fewer steps repeats its last one.
+    A client's draws depend on seed, round and client, and so neither on who else takes part nor on the batch that the
+    run is in. A run with fewer steps repeats its last one.
 
     Args:
-        tables: the clients' index tables.
+        tables: the clients' samples.
         seeds: of the runs.
         stream: the named stream that is drawn from.
         rounds: of the runs, `[runs]`.
         lengths: steps of each phase `[runs, phases]`.
         batch_size: samples per step.
+        run, client: of the rows.
     """
-    clients, device = tables.train.shape[1], tables.train.device
-    steps = lengths.sum(axis=1)
-    keys = [
-        minibatch_keys(clients, width, int(own), batch_size, torch_generator(seed, stream, int(index), device))
-        for seed, index, width, own in zip(seeds, rounds, tables.widths, steps, strict=True)
-    ]
-    positions = positions_from_keys(_stack(keys), tables.train_count, int(steps.max()), batch_size)
-    batches = tables.train.gather(2, positions.flatten(2)).view(positions.shape)
+    words, counts = client_words(seeds, stream, "minibatches", rounds, run, client), tables.train.count[run, client]
+    steps = int(lengths.sum(axis=1).max())
+    positions = minibatch_positions(words, counts, steps, batch_size, tables.train.bound(counts))
+    batches = tables.train.at(run, client, positions)
     if (lengths == lengths[0]).all():
-        return torch.split(batches, lengths[0].tolist(), dim=2)
-    return _split_unequal(batches, lengths)
+        return torch.split(batches, lengths[0].tolist(), dim=1)
+    return _split_unequal(batches, lengths, run)
 
 
 def sample_words(
@@ -90,8 +95,7 @@ def sample_words(
         run, client: of the rows.
         batches: per phase, what the words are for `[..., steps, batch]`.
     """
-    of_runs = [stream_words(seed, "augmentation", stream, int(done)) for seed, done in zip(seeds, rounds, strict=True)]
-    words = mixed(torch.tensor(of_runs, device=run.device)[run], client)
+    words = client_words(seeds, "augmentation", stream, rounds, run, client)
     found = []
     for phase, one in enumerate(batches):
         places = torch.arange(one.shape[-2] * one.shape[-1], device=run.device).view(one.shape[-2:])
@@ -99,31 +103,40 @@ def sample_words(
     return tuple(found)
 
 
-def _split_unequal(batches: Tensor, lengths: NDArray[np.int64]) -> tuple[Tensor, ...]:
-    """`torch.split` of `[runs, clients, steps, batch]` where each run has phases of its own length."""
+def _split_unequal(batches: Tensor, lengths: NDArray[np.int64], run: Tensor) -> tuple[Tensor, ...]:
+    """Split `[rows, steps, batch]` into phases, where each run has phases of its own length."""
     starts, pieces = lengths.cumsum(axis=1) - lengths, []
     for start, length in zip(starts.T, lengths.T, strict=True):
         steps = start[:, None] + np.minimum(np.arange(length.max()), length[:, None] - 1)
-        index = torch.from_numpy(steps).to(batches.device)[:, None, :, None]
-        pieces.append(batches.gather(2, index.expand(-1, batches.shape[1], -1, batches.shape[3])))
+        index = torch.from_numpy(steps).to(batches.device)[run].unsqueeze(-1)
+        pieces.append(batches.gather(1, index.expand(-1, -1, batches.shape[2])))
     return tuple(pieces)
 
 
 def phase_steps(
-    config: FederationConfig, phases: tuple[Phase, ...], tables: ClientTables
+    config: FederationConfig, phases: tuple[Phase, ...], widths: Sequence[int], counts: Tensor
 ) -> tuple[NDArray[np.int64], list[Tensor | None]]:
-    """Steps of each phase `[runs, phases]`, and which clients still work at each `[runs, clients, steps]` (None: all).
+    """Count the steps of each phase, and mark which clients still work at each.
 
     With `local_epochs`, a client works for as many minibatches as its passes need; others wait for the longest.
+
+    Args:
+        config: work of a round.
+        phases: of the local training.
+        widths: training samples of the longest client of each run.
+        counts: training samples of the clients that work `[rows]`.
+
+    Returns:
+        int64 `[runs, phases]`, and per phase True where a client works `[rows, steps]`, None if all work throughout.
     """
     if not config.local_epochs:
         steps = [max(1, round(config.local_steps * phase.work)) for phase in phases]
-        return np.tile(np.array(steps, dtype=np.int64), (len(tables.widths), 1)), [None] * len(phases)
+        return np.tile(np.array(steps, dtype=np.int64), (len(widths), 1)), [None] * len(phases)
     passes = [config.local_epochs * phase.work for phase in phases]
-    lengths = [[max(1, math.ceil(own * width / config.batch_size)) for own in passes] for width in tables.widths]
+    lengths = [[max(1, math.ceil(own * width / config.batch_size)) for own in passes] for width in widths]
     active: list[Tensor | None] = []
     for phase, own in enumerate(passes):
-        steps_of = torch.ceil(own * tables.train_count.to(torch.float64) / config.batch_size).clamp_min(1)
+        steps_of = torch.ceil(own * counts.to(torch.float64) / config.batch_size).clamp_min(1)
         longest = max(row[phase] for row in lengths)
-        active.append(torch.arange(longest, device=steps_of.device) < steps_of.unsqueeze(-1))
+        active.append(torch.arange(longest, device=counts.device) < steps_of.unsqueeze(-1))
     return np.array(lengths, dtype=np.int64), active

@@ -73,6 +73,7 @@ METRICS: dict[str, Metric] = {
     "global_accuracy": Metric("raw", "accuracy of the server's model on the pooled test set"),
     "global_loss": Metric("raw", "cross-entropy of the server's model on the pooled test set"),
     "personal_accuracy": Metric("raw", "accuracy of the clients' models on their test samples, mean over clients"),
+    "personal_accuracy_error": Metric("raw", "standard error of it, as only some of the clients are tested; 0 if all"),
     "personal_accuracy_spread": Metric("raw", "its standard deviation over clients"),
     "personal_loss": Metric("raw", "cross-entropy of the clients' models on their test samples, mean over clients"),
     "personal_loss_spread": Metric("raw", "its standard deviation over clients"),

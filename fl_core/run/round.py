@@ -20,7 +20,7 @@ from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.personalization import ClientView, Start
 from fl_core.recipes.sparsification import Trained
 from fl_core.run.charging import RISK, UPDATE
-from fl_core.run.cohort import of_clients, of_runs
+from fl_core.run.cohort import of_runs
 from fl_core.run.draws import Draws
 from fl_core.run.release import Cohorts, RoundRelease
 from fl_core.run.round_telemetry import RoundTelemetry
@@ -81,6 +81,7 @@ class Round:
         out = None if lasting is None else lasting == 0
         self._cohort = simulation.draw_cohort(state.rounds, charged.ran, out)
         self._client_shares = None if lasting is None else self._shares(lasting)
+        state.clients.seat(self._cohort.members)
         self._participants = self._host(self._cohort.sizes.astype("float32"))
         self._ran = self._host(charged.ran)
 
@@ -119,11 +120,11 @@ class Round:
 
     def _begin(self) -> Start:
         """Make the vectors `[rows, ...]`, masks and loss contexts that the cohort's training starts from."""
-        run, client = self._cohort.run, self._cohort.client
+        run = self._cohort.run
         view = ClientView(
             model=self._model,
             server=of_runs(self._state.server, run),
-            state={name: of_clients(value, run, client) for name, value in self._state.clients.items()},
+            state=self._kept(),
             run={name: of_runs(value, run) for name, value in self._state.runs.items()},
             knobs={name: of_runs(value, run) for name, value in self._knobs.items()},
             fisher=self._fisher,
@@ -160,17 +161,20 @@ class Round:
         if start.shared is not None:
             update = update * start.shared
         finite = torch.isfinite(torch.linalg.vector_norm(update, dim=-1))  # nor may the norm overflow
-        if self._state.clients:  # a personal part that diverged is no better
+        if self._state.clients.names:  # a personal part that diverged is no better
             finite &= torch.isfinite(torch.linalg.vector_norm(trained, dim=-1))
             update = torch.where(finite.unsqueeze(-1), update, torch.nan)
         return update, finite
 
     def _keep(self, kept: Mapping[str, Tensor], finite: Tensor) -> None:
         """Store the clients' persistent tensors `[rows, ...]` by name; diverged clients keep their previous ones."""
-        place = (self._cohort.run, self._cohort.client)
+        place, before = (self._cohort.run, self._cohort.client), self._kept()
         for name, value in kept.items():
-            stored = self._state.clients[name]
-            stored[place] = torch.where(match(finite, value), value, stored[place])
+            self._state.clients.put(name, *place, torch.where(match(finite, value), value, before[name]))
+
+    def _kept(self) -> Mapping[str, Tensor]:
+        """Look up the persistent tensors of the cohort `[rows, ...]` by name."""
+        return self._state.clients.rows(self._cohort.run, self._cohort.client)
 
     # ---------------------------------------------------------------- release
 
@@ -207,8 +211,9 @@ class Round:
         """Collect the updates `[rows, size]` by cohort, with all that their clip and noise depend on."""
         cohort, budgeting = self._cohort, self._recipe.mechanism.budgeting
         place, present = (cohort.run, cohort.client), cohort.present()
-        samples = cohort.scatter(self._simulation.tables.train_count[place].to(torch.float32))
-        view = BudgetView(*place, self._state.runs, self._state.clients, self._knobs, self._client_shares)
+        samples = cohort.scatter(self._simulation.tables.train.count[place].to(torch.float32))
+        kept = (self._kept(), self._state.clients.everybody)
+        view = BudgetView(*place, self._state.runs, *kept, self._knobs, self._client_shares)
         by_row = budgeting.ratio(view)
         ratio = None if by_row is None else cohort.scatter(by_row)
         return Cohorts(
@@ -248,8 +253,7 @@ class Round:
         weights = self._clipping.run_weights(self._state.runs, self._knobs)
         if weights is not None:
             return weights.unsqueeze(1)
-        place = (self._cohort.run, self._cohort.client)
-        weights = self._clipping.client_weights(self._state.clients, place)
+        weights = self._clipping.client_weights(self._kept())
         if weights is None:
             return None
         return torch.where(present.unsqueeze(-1), self._cohort.scatter(weights), 1 / len(self._model.layers))
@@ -313,15 +317,14 @@ class Round:
 
     def _advance_clients(self, update: Tensor, released: RoundRelease) -> None:
         """Update the clients' tensors that follow from their own uploads."""
-        clients, place = self._state.clients, (self._cohort.run, self._cohort.client)
-        own = {name: value[place] for name, value in clients.items()}
+        own = self._kept()
         kept = self._clipping.next_client_state(self._model, own, torch.nan_to_num(update))
         if released.uploads is not None:
             uploads = released.uploads[self._cohort.run, self._cohort.place]
             knobs = {name: value[self._cohort.run] for name, value in self._knobs.items()}
             kept |= self._recipe.personalization.after_release(self._model, own, uploads, knobs, uploads=True)
         for name, value in kept.items():
-            clients[name][place] = value
+            self._state.clients.put(name, self._cohort.run, self._cohort.client, value)
 
     def _measure_risk(self, trained: Tensor, work: LocalWork, finite: Tensor) -> Figures:
         """Measure and store every client's Jacobian risk after training; release their noised mean if needed."""
@@ -333,7 +336,7 @@ class Round:
             self._keep(kept_risk(risk), finite & torch.isfinite(risk))
         if not budgeting.releases:
             return {}
-        scores = risk_scores(self._state.clients, cohort.run, cohort.client)
+        scores = risk_scores(self._kept())
         draws = self._draws.normal("risk", self._charged.ran & (self._charged.noise[RISK] > 0), (1,)).squeeze(-1)
         total = cohort.scatter(scores).sum(-1) + self._unit_noise(RISK) * draws
         reference = risk_reference(total / self._config.cohort).to(scores.dtype)

@@ -17,9 +17,10 @@ from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.state import RunState
 
-FORMAT = 3
-"""Version of what is saved; 1 kept the averages among the tensors of the method, 2 knew of no keys of the noise."""
-_FREE = ("executor", "device", "memory_limit_mib", "data_root")
+FORMAT = 4
+"""Version of what is saved; 1 kept the averages among the tensors of the method, 2 knew of no keys of the noise,
+3 drew minibatches for all clients and kept tensors of those that never took part."""
+_FREE = ("executor", "device", "memory_limit_mib", "client_memory_mib", "data_root")
 """Settings that may differ where a run is continued."""
 
 
@@ -50,7 +51,7 @@ def save(
 ) -> dict[str, Any]:
     """Copy everything that a federation continues from: `tensors` by name, and `plain` values for strict JSON."""
     return {
-        "tensors": {name: value.detach().clone() for name, value in state.tensors().items()},
+        "tensors": state.tensors(),
         "plain": {
             "format": FORMAT,
             "config": _plain(config),

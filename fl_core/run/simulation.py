@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from fl_core.base.arrays import BoolArray, FloatArray
+from fl_core.base.counters import mixed, uniform
 from fl_core.base.errors import InputError, require
-from fl_core.base.streams import stream_seed, torch_generator
+from fl_core.base.streams import numpy_generator
 from fl_core.data.augmentation import check_augmentation
 from fl_core.data.clients import ClientIndex, client_index
 from fl_core.data.datasets import DATASETS, dataset_entry, load_dataset
@@ -23,11 +24,11 @@ from fl_core.data.normalization import find_normalization
 from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
 from fl_core.recipes.objective import Phase
-from fl_core.run.cohort import Cohort, draw_cohort, of_clients, of_runs
+from fl_core.run.cohort import Cohort, draw_cohort, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.evaluation import Evaluation
 from fl_core.run.footprint import require_memory
-from fl_core.run.local_data import ClientTables, draw_batches, phase_steps, sample_words
+from fl_core.run.local_data import ClientTables, client_words, draw_batches, phase_steps, sample_words
 from fl_core.run.ranges import RUNS
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
@@ -162,10 +163,11 @@ class Simulation:
         ran[row] = True
         cohort = self.draw_cohort(state.rounds, ran)
         place = (cohort.run, cohort.client)
-        uploaded = self.recipe.personalization.shared(state.clients, place)
-        weights = None if same_layers else self.recipe.mechanism.clipping.client_weights(state.clients, place)
+        own = state.clients.rows(*place)
+        uploaded = self.recipe.personalization.shared(own)
+        weights = None if same_layers else self.recipe.mechanism.clipping.client_weights(own)
         present = torch.ones(1, len(cohort.run), dtype=torch.bool, device=self.device)
-        samples = self.tables.train_count[place].to(torch.float32).unsqueeze(0)
+        samples = self.tables.train.count[place].to(torch.float32).unsqueeze(0)
         one = torch.ones(1, device=self.device)
         return Contributors(
             clip=one,
@@ -192,22 +194,18 @@ class Simulation:
             return None
         draws = None
         if part.draws_mask:
-            draws = torch.zeros(self.runs, model.size, device=self.device)
-            for row in range(self.runs):
-                generator = torch_generator(self.seeds[row], "mask", int(state.rounds[row]), self.device)
-                draws[row].uniform_(generator=generator)
+            every = torch.arange(self.runs, device=self.device)
+            draws = self._mask_draws(state, "of a run", every, torch.zeros_like(every))
         return part.public_mask(model, state.server if server is None else server, sparsity, draws)
 
     def client_draws(self, state: RunState, run: Tensor, client: Tensor) -> Tensor:
-        """Draw uniform numbers `[rows, size]` of the clients at (run, client), each from a stream of its own.
+        """Draw uniform numbers `[rows, size]` of the clients at (run, client), whoever else takes part."""
+        return self._mask_draws(state, "of a client", run, client)
 
-        What a client draws in a round depends on nobody else who takes part.
-        """
-        draws = torch.empty(len(run), self.model.size, device=self.device)
-        for row, (of_run, index) in enumerate(zip(run.tolist(), client.tolist(), strict=True)):
-            key = stream_seed(self.seeds[of_run], "mask", int(state.rounds[of_run]))
-            draws[row].uniform_(generator=torch_generator(key, "mask", index, self.device))
-        return draws
+    def _mask_draws(self, state: RunState, purpose: str, run: Tensor, client: Tensor) -> Tensor:
+        """Draw uniform numbers `[rows, size]` for random masks."""
+        words = client_words(self.seeds, "mask", purpose, state.rounds, run, client)
+        return uniform(mixed(words.unsqueeze(-1), torch.arange(self.model.size, device=self.device)))
 
     def common_mask(self, state: RunState, knobs: Mapping[str, Tensor]) -> Tensor:
         """Make the mask of the coordinates that a run's clients upload, whoever takes part `[runs, size]`."""
@@ -233,9 +231,9 @@ class Simulation:
             samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
         """
         tables, limit = self.tables, self.executor.memory_limit(self.device)
-        index, counts = of_clients(tables.train, run, client), tables.train_count[run, client]
-        if not len(index):
+        if not len(run):
             return torch.zeros_like(models)
+        index, counts = tables.train.padded(run, client)
         if 0 < samples < index.shape[1]:
             taken = counts.clamp_max(samples)
             spaced = torch.arange(samples, device=self.device) * counts.unsqueeze(-1) // taken.unsqueeze(-1)
@@ -254,17 +252,16 @@ class Simulation:
     ) -> LocalWork:
         """Describe the local training of the clients at (run, client), from their vectors."""
         config, tables = self.config, self.tables
-        lengths, active = phase_steps(config, phases, tables)
-        batches = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size)
+        lengths, active = phase_steps(config, phases, tables.widths, tables.train.count[run, client])
+        own = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size, run, client)
         rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
-        own = tuple(of_clients(phase, run, client) for phase in batches)
         drops = bool(self.model.dropouts) and self.recipe.objective.dropout
         keys = sample_words(self.seeds, stream, rounds, run, client, own) if self._augmentation or drops else ()
         return LocalWork(
             parameters=vector,
             phases=phases,
             batches=own,
-            active=tuple(None if mask is None else of_clients(mask, run, client) for mask in active),
+            active=tuple(active),
             context=context,
             learning_rate=self._tensor(rates)[run],
             optimizer=config.local_optimizer(),
@@ -277,9 +274,7 @@ class Simulation:
 
     def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
         """Measure accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
-        tables = self.tables
-        test = of_clients(tables.test, run, client)
-        accuracy, loss = self._evaluation.holdout(models, test, tables.test_count[run, client])
+        accuracy, loss = self._evaluation.holdout(models, *self.tables.test.padded(run, client))
         return accuracy, loss / math.log(self.model.classes)
 
     # ---------------------------------------------------------------- tests
@@ -288,24 +283,27 @@ class Simulation:
         """Measure accuracy and loss by figure name `[runs]`; `mode` as in `Federation.evaluate`."""
         part = self.recipe.personalization
         server = self.viewed(state, state.average, torch.arange(self.runs, device=self.device), state.average)
-        models = server
+        models, tested = server, self._tested()
         if part.keeps_parameters or part.adaptation_phases:
-            models = self._client_models(state).view(self.runs, self.config.clients, -1)
-        return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, mode)
+            models = self._client_models(state, tested).view(*tested.shape, -1)
+        return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, tested, mode)
 
-    def _client_models(self, state: RunState) -> Tensor:
-        """Compose the models that every client is tested with `[runs * clients, size]`."""
-        part = self.recipe.personalization
-        run, client = (
-            axis.flatten()
-            for axis in torch.meshgrid(
-                torch.arange(self.runs, device=self.device),
-                torch.arange(self.config.clients, device=self.device),
-                indexing="ij",
-            )
-        )
-        own = {name: of_clients(value, run, client) for name, value in state.clients.items()}
-        vectors = part.tested(self.model, of_runs(state.average, run), own)
+    def _tested(self) -> Tensor:
+        """Draw the clients of each run that are tested, all if they are few `[runs, tested]`; the same all along."""
+        clients, most = self.config.clients, self.config.evaluation_clients
+        if most == 0 or clients <= most:
+            return torch.arange(clients, device=self.device).expand(self.runs, -1)
+        drawn = [
+            np.sort(numpy_generator(seed, "evaluation").choice(clients, most, replace=False, shuffle=False))
+            for seed in self.seeds
+        ]
+        return torch.from_numpy(np.stack(drawn)).to(self.device)
+
+    def _client_models(self, state: RunState, tested: Tensor) -> Tensor:
+        """Compose the models that the clients `[runs, tested]` are tested with `[runs * tested, size]`."""
+        part, client = self.recipe.personalization, tested.flatten()
+        run = torch.arange(self.runs, device=self.device).repeat_interleave(tested.shape[1])
+        vectors = part.tested(self.model, of_runs(state.average, run), state.clients.rows(run, client))
         if part.adaptation_phases:
             context = self._test_context(state, run, state.average)
             phases = part.adaptation_phases

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fl_core.base.streams import normal_draws, numpy_generator, torch_generator
-from fl_core.data.clients import client_index, minibatch_positions
+from fl_core.base.counters import stream_words
+from fl_core.base.streams import normal_draws, numpy_generator
+from fl_core.data.clients import client_index
 from fl_core.data.datasets import load_dataset
 from fl_core.recipes.catalog import find_method
 from fl_core.run.config import FederationConfig
@@ -106,6 +107,32 @@ def public_figures() -> list[str]:
     return [name for name, figure in METRICS.items() if figure.signal_class == "public"]
 
 
+def positions_of(
+    seed: int, stream: str, round_index: int, client: int, count: int, steps: int, batch: int
+) -> torch.Tensor:
+    """Walk of one client through its samples `[steps, batch]`, pass by pass, each in the order of its words."""
+    word = hashed(hashed(stream_words(seed, stream, "minibatches", round_index)) ^ client)
+    walk: list[int] = []
+    while len(walk) < steps * batch:
+        words = [hashed(hashed(word) ^ column) for column in range(len(walk), len(walk) + count)]
+        walk += sorted(range(count), key=words.__getitem__)
+    return torch.tensor(walk[: steps * batch]).view(steps, batch)
+
+
+def mask_draws(seed: int, round_index: int, purpose: str, client: int, size: int) -> torch.Tensor:
+    """Uniform numbers `[size]` in [0, 1) of a random mask, a word for each coordinate."""
+    word = hashed(hashed(stream_words(seed, "mask", purpose, round_index)) ^ client)
+    return torch.tensor([(hashed(hashed(word) ^ place) >> 8) / 2**24 for place in range(size)])
+
+
+def hashed(word: int) -> int:
+    """The finalizer of SplitMix32, on whole numbers of any length."""
+    word = (word + 0x9E3779B9) % 2**32
+    word = ((word ^ word >> 16) * 0x21F0AAAD) % 2**32
+    word = ((word ^ word >> 15) * 0x735A2D97) % 2**32
+    return word ^ word >> 15
+
+
 class PlainRun:
     """One run by the plain loop: `server` and `local` (each client's own part) are float64 vectors."""
 
@@ -132,20 +159,18 @@ class PlainRun:
         random = numpy_generator(self.seed, "cohort", self.round)
         if self.config.sampling == "poisson":
             return [i for i in range(self.config.clients) if random.random() < self.config.sampling_rate]
-        return sorted(random.permutation(self.config.clients)[: round(self.config.sampling_rate * 8)].tolist())
+        chosen = random.choice(8, round(self.config.sampling_rate * 8), replace=False, shuffle=False)
+        return sorted(chosen.tolist())
 
     def train(
         self, model: np.ndarray, client: int, stream: str, head_only: bool, work: int = 1
     ) -> tuple[np.ndarray, float]:
         """SGD or Adam of one client, with a module, for a multiple of the configured work."""
-        config, counts = self.config, self.index.train_count
-        steps = config.local_steps * work
-        own = steps
+        config, counts = self.config, self.index.train.count
+        own = config.local_steps * work
         if config.local_epochs:
-            steps = math.ceil(config.local_epochs * work * int(counts.max()) / config.batch_size)
             own = math.ceil(config.local_epochs * work * int(counts[client]) / config.batch_size)
-        generator = torch_generator(self.seed, stream, self.round)
-        positions = minibatch_positions(counts, steps, config.batch_size, generator)[client, :own]
+        positions = positions_of(self.seed, stream, self.round, client, int(counts[client]), own, config.batch_size)
         network = module(model)
         trained = network[3].parameters() if head_only else network.parameters()
         if config.optimizer == "adam":
@@ -153,7 +178,7 @@ class PlainRun:
         else:
             optimizer = torch.optim.SGD(trained, config.learning_rate, config.momentum)
         losses = []
-        for batch in self.index.train[client][positions]:
+        for batch in self.index.train.of(client)[positions]:
             loss = nn.functional.cross_entropy(
                 network(self.data.train_images[batch].float() / 16), self.data.train_labels[batch]
             )
@@ -203,7 +228,7 @@ class PlainRun:
             model = self.model_of(client)
             if self.config.method == "dp-fedavg-fb":
                 model, _ = self.train(model, client, "evaluation", head_only=True, work=HEAD_WORK)
-            rows = self.index.test[client][: self.index.test_count[client]]
+            rows = self.index.test.of(client)
             personal.append(self._hits(model, self.data.train_images[rows], self.data.train_labels[rows]).mean())
         return {
             "global_accuracy": float(hits.mean()),

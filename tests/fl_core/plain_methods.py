@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fl_core.base.streams import normal_draws, stream_seed, torch_generator
-from fl_core.data.clients import minibatch_positions
+from fl_core.base.streams import normal_draws
 from fl_core.run.config import FederationConfig
-from tests.fl_core.plain import BODY, HEAD_WORK, PlainRun
+from tests.fl_core.plain import BODY, HEAD_WORK, PlainRun, mask_draws, positions_of
 
 INPUTS, HIDDEN, CLASSES = 64, 32, 10
 SIZE = BODY + HIDDEN * CLASSES + CLASSES
@@ -111,15 +110,14 @@ class PlainMethod:
 
     def samples(self, client: int) -> Tensor:
         """The client's training samples."""
-        return self.base.index.train[client][: self.base.index.train_count[client]]
+        return self.base.index.train.of(client)
 
     def batches(self, client: int, stream: str, *work: int) -> list[list[Tensor]]:
         """Minibatches of each phase, `work` times the configured steps long."""
         lengths = [self.config.local_steps * times for times in work]
-        generator = torch_generator(self.seed, stream, self.round)
-        counts = self.base.index.train_count
-        positions = minibatch_positions(counts, sum(lengths), self.config.batch_size, generator)[client]
-        rows = list(self.base.index.train[client][positions])
+        own = self.samples(client)
+        place = (self.seed, stream, self.round, client)
+        rows = list(own[positions_of(*place, len(own), sum(lengths), self.config.batch_size)])
         return [rows[sum(lengths[:phase]) : sum(lengths[: phase + 1])] for phase in range(len(work))]
 
     def cross_entropy(self, vector: Tensor, batch: Tensor) -> Tensor:
@@ -207,7 +205,7 @@ class PlainMethod:
         """Mean over clients of the cross-entropy on their hold-outs."""
         index, losses = self.base.index, []
         for client in range(self.config.clients):
-            rows = index.test[client][: index.test_count[client]]
+            rows = index.test.of(client)
             losses.append(self.cross_entropy(self.tested(client), rows).item())
         return float(np.mean(losses))
 
@@ -627,7 +625,7 @@ class FedSMP(PlainMethod):
 
     def drawn(self) -> Tensor:
         """The mask of this round: 40 % of the coordinates."""
-        draws = torch.zeros(SIZE).uniform_(generator=torch_generator(self.seed, "mask", self.round))
+        draws = mask_draws(self.seed, self.round, "of a run", 0, SIZE)
         return top(draws.double(), round(0.4 * SIZE))
 
     def client(self, client: int) -> Tensor:
@@ -644,8 +642,7 @@ class OwnRandomMask(PlainMethod):
 
     def client(self, client: int) -> Tensor:
         """Sparsified before the clip, by a draw that depends on nobody else."""
-        key = stream_seed(self.seed, "mask", self.round)
-        draws = torch.zeros(SIZE).uniform_(generator=torch_generator(key, "mask", client))
+        draws = mask_draws(self.seed, self.round, "of a client", client, SIZE)
         return super().client(client) * top(draws.double(), round(0.3 * SIZE))
 
 

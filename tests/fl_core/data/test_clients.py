@@ -5,23 +5,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.base.errors import InputError
-from fl_core.data.clients import ClientIndex, client_index
+from fl_core.data.clients import ClientIndex, Lists, client_index
 from fl_core.data.partition import partition
 from tests.fl_core.data.test_partition import requests
 
 LABELS = np.random.default_rng(0).integers(0, 10, 600)
 
 
-def rows(table: torch.Tensor, count: torch.Tensor) -> list[list[int]]:
-    """The rows of a padded table without their padding."""
-    return [row[:length] for row, length in zip(table.tolist(), count.tolist(), strict=True)]
+def assert_lists(lists: Lists, clients: int) -> None:
+    """Lists of whole numbers, one for each client, one after the other."""
+    assert lists.flat.dtype == lists.start.dtype == lists.count.dtype == torch.int64
+    assert lists.start.tolist() == [0, *lists.count.cumsum(0).tolist()[:-1]]
+    assert len(lists.count) == clients
+    assert int(lists.count.sum()) == len(lists.flat)
+    assert lists.longest == lists.count.max()
 
 
-def assert_padding_is_the_clients_own(table: torch.Tensor, count: torch.Tensor) -> None:
-    assert table.dtype == count.dtype == torch.int64
-    assert table.shape[1] == count.max()
-    for row, own in zip(table.tolist(), rows(table, count), strict=True):
-        assert set(row) == set(own)
+def rows(lists: Lists) -> list[list[int]]:
+    return [lists.of(client).tolist() for client in range(len(lists.count))]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -31,10 +32,10 @@ def test_split_is_disjoint_whole_and_stratified(
 ) -> None:
     labels, clients, seed = request
     index = client_index(labels, clients, spec, seed, test_fraction=fraction)
-    assert_padding_is_the_clients_own(index.train, index.train_count)
-    assert_padding_is_the_clients_own(index.test, index.test_count)
+    assert_lists(index.train, clients)
+    assert_lists(index.test, clients)
     parts = partition(labels, clients, spec, seed)
-    train, test = rows(index.train, index.train_count), rows(index.test, index.test_count)
+    train, test = rows(index.train), rows(index.test)
     for part, ours, theirs in zip(parts, train, test, strict=True):
         assert sorted(ours + theirs) == part.tolist()
         assert len(ours) >= 1
@@ -58,7 +59,7 @@ def assert_stratified(labels: np.ndarray, part: np.ndarray, test: list[int], fra
 
 def test_even_classes_are_split_exactly() -> None:
     index = client_index(np.repeat(np.arange(10), 10), 1, "iid", 0)
-    assert np.bincount(np.repeat(np.arange(10), 10)[index.test[0]]).tolist() == [2] * 10
+    assert np.bincount(np.repeat(np.arange(10), 10)[index.test.of(0)]).tolist() == [2] * 10
 
 
 def test_every_sample_of_a_class_is_equally_often_tested() -> None:
@@ -66,7 +67,7 @@ def test_every_sample_of_a_class_is_equally_often_tested() -> None:
     tested = np.zeros(10)
     for seed in range(1500):
         index = client_index(labels, 1, "iid", seed, test_fraction=0.3)
-        tested[index.test[0].numpy()] += 1
+        tested[index.test.of(0).numpy()] += 1
     # Three test samples: two of the six, one of the three, never the only one of its class.
     assert tested[:9] / 1500 == pytest.approx(np.full(9, 1 / 3), abs=0.05)
     assert tested[9] == 0
@@ -74,28 +75,49 @@ def test_every_sample_of_a_class_is_equally_often_tested() -> None:
 
 def test_client_with_one_sample_of_each_class_still_has_a_test_sample() -> None:
     index = client_index(np.arange(4), 2, "iid", 0)
-    assert index.train_count.tolist() == index.test_count.tolist() == [1, 1]
-    assert sorted(index.train.flatten().tolist() + index.test.flatten().tolist()) == [0, 1, 2, 3]
+    assert index.train.count.tolist() == index.test.count.tolist() == [1, 1]
+    assert sorted(index.train.flat.tolist() + index.test.flat.tolist()) == [0, 1, 2, 3]
 
 
 def test_same_seed_same_split_and_different_seeds_differ() -> None:
     first, second, other = (client_index(LABELS, 10, "classes(2)", seed) for seed in (1, 1, 2))
-    assert all(torch.equal(vars(first)[name], vars(second)[name]) for name in vars(first))
-    assert not torch.equal(first.test[:, :5], other.test[:, :5])
+    for one, same in ((first.train, second.train), (first.test, second.test)):
+        assert rows(one) == rows(same)
+    assert rows(first.test) != rows(other.test)
 
 
 def test_tensors_are_taken_as_arrays_are() -> None:
     groups = np.arange(600) % 30
     arrays = client_index(LABELS, 10, "natural", 1, groups)
     tensors = client_index(torch.from_numpy(LABELS), 10, "natural", 1, torch.from_numpy(groups))
-    assert torch.equal(arrays.train, tensors.train)
-    assert all(len(set(groups[row])) == 1 for row in arrays.train.numpy())
+    assert torch.equal(arrays.train.flat, tensors.train.flat)
+    assert all(len(set(groups[row])) == 1 for row in rows(arrays.train))
 
 
 def test_to_moves_every_table() -> None:
     moved = client_index(LABELS, 10, "iid", 0).to("meta")
     assert isinstance(moved, ClientIndex)
-    assert all(table.device.type == "meta" for table in vars(moved).values())
+    for lists in (moved.train, moved.test):
+        assert {one.device.type for one in (lists.flat, lists.start, lists.count)} == {"meta"}
+
+
+def test_stacked_lists_are_looked_up_by_run_and_client() -> None:
+    """Against one list at a time; shorter lists are repeated to the length of the longest."""
+    indices = [client_index(LABELS, 6, spec, seed) for seed, spec in enumerate(("dirichlet(0.2)", "iid"))]
+    stacked = Lists.stacked([index.train for index in indices])
+    run, client = torch.tensor([1, 0, 0, 1]), torch.tensor([5, 0, 3, 1])
+    padded, counts = stacked.padded(run, client)
+    for row, count, at, one in zip(padded.tolist(), counts.tolist(), run.tolist(), client.tolist(), strict=True):
+        own = indices[at].train.of(one).tolist()
+        assert stacked.of(at, one).tolist() == own
+        assert count == len(own)
+        assert row == [own[place % len(own)] for place in range(len(row))]
+    assert padded.shape[1] == max(counts)
+    assert stacked.longest == max(index.train.longest for index in indices)
+    positions = torch.tensor([[[0, 1]], [[1, 0]], [[0, 0]], [[1, 1]]])
+    found = stacked.at(run, client, positions)
+    assert found.shape == positions.shape
+    assert found[1].tolist() == [indices[0].train.of(0)[[1, 0]].tolist()]
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 0.51, float("nan")])

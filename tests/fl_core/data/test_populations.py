@@ -65,7 +65,7 @@ def _held(federation: Federation) -> set[int]:
     """Numbers of the images that some client of some run trains or is tested on."""
     tables = federation.tables
     images = federation._dataset.train_images.flatten(1).to(torch.int64)
-    rows = torch.cat([tables.train.flatten(), tables.test.flatten()])
+    rows = torch.cat([tables.train.flat, tables.test.flat])
     return {int(high) * 256 + int(low) for high, low in images[rows].tolist()}
 
 
@@ -125,7 +125,7 @@ def test_a_writer_is_wholly_in_one_population(femnist: Path, partitions: tuple[s
         groups, tested = federation._dataset.train_groups, federation._dataset.test_groups
         assert groups is not None
         assert tested is not None
-        rows = torch.cat([federation.tables.train.flatten(), federation.tables.test.flatten()])
+        rows = torch.cat([federation.tables.train.flat, federation.tables.test.flat])
         held = set(groups[rows].tolist())
         if spec == "natural":
             assert len(held) >= 3

@@ -85,8 +85,7 @@ def test_accuracy_and_loss_are_those_of_the_trained_clients_on_their_hold_outs(m
     report = federation.run_round(RoundPlan.constant(1))
     accuracies, losses = [], []
     for client, model in enumerate(trained["models"]):
-        count = int(federation.tables.test_count[0, client])
-        images, labels = federation.images.read(federation.tables.test[0, client, :count])
+        images, labels = federation.images.read(federation.tables.test.of(0, client))
         logits = federation.model.logits(model, images)
         accuracies.append(float((logits.argmax(-1) == labels).float().mean()))
         losses.append(min(2.0, float(torch.nn.functional.cross_entropy(logits, labels)) / math.log(10)))

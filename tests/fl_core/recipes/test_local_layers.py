@@ -40,9 +40,9 @@ def test_named_layers_stay_local_and_the_others_are_shared(method: str, edits: s
     own = [federation.model.layers[one] for one in local]
     start = federation.model.initial(federation.settings[0].seed)
     server, released = federation.server[0], release_of(federation)[0]
-    kept = federation.state.clients["local"][0]
+    kept = federation.clients["local"][0]
     assert kept.std(0).max() > 0  # every client has weights of its own
-    assert federation.state.clients["local"].shape[-1] == sum(one.stop - one.start for one in own)
+    assert federation.clients["local"].shape[-1] == sum(one.stop - one.start for one in own)
     for layer in federation.model.layers:
         moved = bool((server[layer.slice] != start[layer.slice]).any())
         assert moved is (layer not in own), layer.name
@@ -66,7 +66,7 @@ def test_the_number_of_layers_is_the_named_part_bit_for_bit(one: str, other: str
     first, second = played("fedper", one, model="cnn2"), played("fedper", other, model="cnn2")
     assert len(layers_of(first)) == 4
     assert torch.equal(first.server, second.server)
-    assert torch.equal(first.state.clients["local"], second.state.clients["local"])
+    assert torch.equal(first.clients["local"], second.clients["local"])
 
 
 def test_a_block_names_all_of_its_layers() -> None:

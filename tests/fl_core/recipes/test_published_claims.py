@@ -114,7 +114,7 @@ def test_claims_are_evaluated_on_a_run_as_published_and_on_no_other():
     while not federation.done.all():
         federation.run_round(RoundPlan.constant(1, clip_norm=1.0))
     facts = noised_rounds(federation)
-    assert facts.records == int(federation.tables.train_count.sum())
+    assert facts.records == int(federation.tables.train.count.sum())
     assert facts.minibatches == 2 * 6 * 4
     assert facts.claimed == pytest.approx(facts.effective, rel=1e-6)
     (stated,) = stated_claims(federation)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fl_core.run.cohort import draw_cohort, of_clients, of_runs
+from fl_core.run.cohort import draw_cohort, of_runs
 from tests.fl_core.plain import config
 
 torch.set_num_threads(1)
@@ -98,8 +98,7 @@ def test_rows_find_their_run_client_and_place(rate):
     assert (len(set(cohort.sizes)) == 1) == (rate == 1)
     held = torch.arange(3 * 8 * 2).view(3, 8, 2)
     assert torch.equal(of_runs(held, cohort.run), held[cohort.run])
-    rows = of_clients(held, cohort.run, cohort.client)
-    assert torch.equal(rows, held[cohort.run, cohort.client])
+    rows = held[cohort.run, cohort.client]
     expected = torch.zeros(3, cohort.width, 2, dtype=torch.int64)
     for run, client, place in zip(cohort.run, cohort.client, cohort.place, strict=True):
         expected[run, place] = held[run, client]

@@ -14,6 +14,7 @@ from fl_core.training.executors import Executor
 from tests.fl_core.plain import config, module, plan
 
 torch.set_num_threads(1)
+ALL = torch.arange(6).unsqueeze(0)
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +64,17 @@ def test_pooled_figures_equal_a_plain_loop(digits, kind, samples):
 def test_personal_figures_equal_a_plain_loop_over_clients_of_unequal_sizes(digits, tables, kind, own):
     evaluation = Evaluation(Executor(build_model("mlp", (1, 8, 8), 10), kind), digits, 0)
     given = models(12).view(2, 6, -1) if own else models(2)
-    figures = evaluation.personal(given, tables)
+    figures = evaluation.personal(given, tables, ALL.expand(2, -1))
     for run in range(2):
         scores = []
         for client in range(6):
-            rows = tables.test[run, client][: tables.test_count[run, client]]
+            rows = tables.test.of(run, client)
             model = given[run, client] if own else given[run]
             scores.append(plain_scores(model, digits.train_images[rows], digits.train_labels[rows]))
         accuracy, loss = np.array(scores).T
         expected = {
             "personal_accuracy": accuracy.mean(),
+            "personal_accuracy_error": 0.0,
             "personal_accuracy_spread": accuracy.std(),
             "personal_loss": loss.mean(),
             "personal_loss_spread": loss.std(),
@@ -96,11 +98,11 @@ def test_figures_on_the_pooled_images_equal_a_plain_loop_over_clients(digits, ta
         chosen = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0))[:samples]
     images, labels = digits.test_images[chosen], digits.test_labels[chosen]
     given = models(12).view(2, 6, -1) if own else models(2)
-    figures = evaluation.personal(given, tables)
+    figures = evaluation.personal(given, tables, ALL.expand(2, -1))
     for run in range(2):
         scores = []
         for client in range(6):
-            owned = set(digits.train_labels[tables.train[run, client][: tables.train_count[run, client]]].tolist())
+            owned = set(digits.train_labels[tables.train.of(run, client)].tolist())
             rows = [row for row, label in enumerate(labels.tolist()) if mode == "whole" or label in owned]
             rows = rows or list(range(len(labels)))
             scores.append(plain_scores(given[run, client] if own else given[run], images[rows], labels[rows]))
@@ -111,7 +113,7 @@ def test_figures_on_the_pooled_images_equal_a_plain_loop_over_clients(digits, ta
 
 
 def test_clients_of_this_test_lack_classes(digits, tables):
-    held = [len(set(digits.train_labels[row].tolist())) for row in tables.train[0]]
+    held = [len(set(digits.train_labels[tables.train.of(0, client)].tolist())) for client in range(6)]
     assert min(held) < 10
     labels = torch.randperm(len(digits.test_labels), generator=torch.Generator().manual_seed(0))[:12]
     assert len(set(digits.test_labels[labels].tolist())) < 10
@@ -131,7 +133,7 @@ def test_a_federation_is_tested_as_configured_or_as_asked():
 def test_every_client_counts_alike_whatever_its_size(digits):
     """The mean over clients, not over samples: a client of two samples weighs as much as one of hundreds."""
     tables = ClientTables([client_index(digits.train_labels, 6, "dirichlet(0.1)", 1)], torch.device("cpu"))
-    sizes = tables.test_count[0]
+    sizes = tables.test.count[0]
     assert sizes.max() >= 5 * sizes.min()
     evaluation = Evaluation(Executor(build_model("mlp", (1, 8, 8), 10), "vectorized"), digits, 0)
     # One label is right everywhere for a model whose last bias says so.
@@ -139,9 +141,9 @@ def test_every_client_counts_alike_whatever_its_size(digits):
     constant[0, -10] = 50.0
     accuracies = []
     for client in range(6):
-        labels = digits.train_labels[tables.test[0, client][: sizes[client]]]
+        labels = digits.train_labels[tables.test.of(0, client)]
         accuracies.append(float((labels == 0).double().mean()))
-    figures = evaluation.personal(constant, tables)
+    figures = evaluation.personal(constant, tables, ALL)
     assert float(figures["personal_accuracy"]) == pytest.approx(np.mean(accuracies), abs=1e-6)
 
 
@@ -159,7 +161,7 @@ def test_trimmed_means_drop_the_lowest_tenth_and_the_highest_fifth():
 def test_broken_models_are_scored_without_an_exception(digits, tables):
     evaluation = Evaluation(Executor(build_model("mlp", (1, 8, 8), 10), "vectorized"), digits, 0)
     figures = evaluation.pooled(torch.full((2, 2410), torch.nan)) | evaluation.personal(
-        torch.full((2, 2410), torch.nan), tables
+        torch.full((2, 2410), torch.nan), tables, ALL.expand(2, -1)
     )
     for name, value in figures.items():
         assert ("accuracy" in name) == bool(torch.isfinite(value).all()), name

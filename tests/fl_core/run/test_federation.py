@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from fl_core.base.counters import stream_words
 from fl_core.base.errors import InputError
-from fl_core.base.streams import normal_draws, stream_seed, torch_generator
+from fl_core.base.streams import normal_draws, stream_seed
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
 from tests.fl_core.plain import (
@@ -197,8 +198,8 @@ def test_a_client_passes_over_its_samples_once_per_local_epoch():
     federation.run_round(plan())
     (work,) = stub.calls
     for client in range(8):
-        count = int(federation.tables.train_count[0, client])
-        own = federation.tables.train[0, client, :count]
+        own = federation.tables.train.of(0, client)
+        count = len(own)
         walked = work.batches[0][client][work.active[0][client]].flatten()
         assert len(walked) == 4 * math.ceil(count / 4)
         assert sorted(walked[:count].tolist()) == sorted(own.tolist())
@@ -299,19 +300,19 @@ def test_draws_differ_between_rounds_seeds_training_and_testing():
     ],
 )
 def test_no_draw_is_used_twice(method, streams, monkeypatch):
-    """Batches, update noise, clip bit noise and test batches have a generator of their own in every round and run."""
-    asked = []
+    """Batches, update noise, clip bit noise and test batches have draws of their own in every round and run."""
+    asked, words = [], []
 
-    def recorded(seed, stream, round_index=0, device="cpu"):
+    def recorded(seed, stream, purpose, round_index):
         asked.append((seed, stream, round_index))
-        return torch_generator(seed, stream, round_index, device)
+        words.append(stream_words(seed, stream, purpose, round_index))
+        return words[-1]
 
     def recorded_noise(shape, *coordinates):
         asked.append(coordinates[:3])
         return normal_draws(shape, *coordinates)
 
-    for module in ("fl_core.run.simulation", "fl_core.run.local_data"):
-        monkeypatch.setattr(f"{module}.torch_generator", recorded)
+    monkeypatch.setattr("fl_core.run.local_data.stream_words", recorded)
     monkeypatch.setattr("fl_core.run.draws.normal_draws", recorded_noise)
     federation = Federation(config(method, telemetry_share=0.1), runs=2)
     for _ in range(3):
@@ -319,6 +320,7 @@ def test_no_draw_is_used_twice(method, streams, monkeypatch):
     assert len(asked) == len(set(asked)) == 2 * 3 * 4
     assert {stream for _, stream, _ in asked} == streams
     assert len({stream_seed(*one) for one in asked}) == len(asked)
+    assert len(set(words)) == len(words) > 0
 
 
 @pytest.mark.parametrize("method", ["local-only", "frozen-extractor"])

@@ -115,7 +115,7 @@ def test_weights_by_data_leave_the_largest_client_less_noise():
     """σ·√(Σp²)/(√m·max p), p the shares of the samples."""
     federation = still(Federation(published("adp-pfl")))
     federation.run_round(plan())
-    counts = federation.tables.train_count[0].double().numpy()
+    counts = federation.tables.train.count[0].double().numpy()
     shares = counts / counts.sum()
     expected = math.sqrt((shares**2).sum()) / (math.sqrt(5) * shares.max())
     assert expected < 0.9
@@ -147,9 +147,11 @@ def set_masks(federation: Federation, seed: int) -> np.ndarray:
     """Give every client a mask and layer weights of its own; what each shares `[clients, size]`."""
     random = np.random.default_rng(seed)
     personal = (random.random((5, 2410)) < 0.6).astype(np.float32)
-    federation.clients["personal"][0] = torch.from_numpy(personal)
-    if "log_odds" in federation.clients:
-        federation.clients["log_odds"][0] = torch.from_numpy(random.normal(0, 1.5, (5, 2)).astype(np.float32))
+    kept, everybody = federation.state.clients, torch.arange(5)
+    kept.put("personal", torch.zeros_like(everybody), everybody, torch.from_numpy(personal))
+    if "log_odds" in kept.names:
+        log_odds = torch.from_numpy(random.normal(0, 1.5, (5, 2)).astype(np.float32))
+        kept.put("log_odds", torch.zeros_like(everybody), everybody, log_odds)
     return 1 - personal
 
 
@@ -236,7 +238,7 @@ def test_with_sampling_the_certified_epsilon_is_rényi_accounting_of_the_real_no
     choose_cohorts(monkeypatch, [0, 1, 2])
     federation = still(Federation(published("adp-pfl", sampling_rate=0.5, epsilon=20.0)))
     figures = federation.run_round(plan()).figures
-    counts = federation.tables.train_count[0, :3].double().numpy()
+    counts = federation.tables.train.count[0, :3].double().numpy()
     factor = math.sqrt((counts**2).sum() / 3) / counts.max()
     assert factor_of(federation) == pytest.approx(factor, rel=1e-5)
     real = factor * figures["noise_multiplier"][0]

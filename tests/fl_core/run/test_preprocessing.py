@@ -9,14 +9,14 @@ from torch.nn import functional
 
 from fl_core.base.counters import mixed, stream_words
 from fl_core.base.errors import InputError
-from fl_core.base.streams import torch_generator
 from fl_core.data.augmentation import augment, parse_augmentation
-from fl_core.data.clients import client_index, minibatch_positions
+from fl_core.data.clients import client_index
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
+from tests.fl_core.plain import positions_of
 
 torch.set_num_threads(1)
 RANDOM = {"augmentation": "flip,crop(2),rotate(15)", "input_normalization": "0.3/0.4"}
@@ -67,16 +67,16 @@ def test_a_round_equals_a_plain_loop(model):
     federation = played(config, (3,), rounds=1)
     data, network = load_dataset("digits"), build_model(model, (1, 8, 8), 10)
     index = client_index(data.train_labels, config.clients, config.partition, 3, test_fraction=config.test_fraction)
-    generator = torch_generator(3, "minibatch", 0)
-    positions = minibatch_positions(index.train_count, config.local_steps, config.batch_size, generator)
     start, total = network.initial(3), torch.zeros(network.size)
     black = torch.tensor([(0 - 0.3) / 0.4])
     for client in range(config.clients):
         word = mixed(torch.tensor(stream_words(3, "augmentation", "minibatch", 0)), client)
         words = mixed(mixed(word, 0), torch.arange(config.local_steps * config.batch_size))
+        samples = index.train.of(client)
+        positions = positions_of(3, "minibatch", 0, client, len(samples), config.local_steps, config.batch_size)
         vector = start.clone().requires_grad_()
         for step in range(config.local_steps):
-            rows, own = index.train[client][positions[client, step]], words.view(config.local_steps, -1)[step]
+            rows, own = samples[positions[step]], words.view(config.local_steps, -1)[step]
             images = (data.train_images[rows].float() / 16 - 0.3) / 0.4
             images = augment(images, own, parse_augmentation(config.augmentation), black)
             dropped = network.unit_factors(own, 0) if network.dropouts else None

@@ -88,7 +88,7 @@ def test_one_client_changes_the_released_sum_by_at_most_the_clip_norm(method, sa
         method, epsilon=math.inf, clients=5, sampling=sampling, sampling_rate=0.75, partition="dirichlet(0.1)"
     )
     federation, sums, before = sums_of_neighbours(made, monkeypatch, clip)
-    sizes = federation.tables.train_count[0]
+    sizes = federation.tables.train.count[0]
     assert sizes.max() > 10 * sizes.min()
     norms = np.linalg.norm(changes(sums), axis=1)
     assert (norms <= clip * (1 + 1e-4)).all()

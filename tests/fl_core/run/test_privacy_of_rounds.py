@@ -70,7 +70,7 @@ def test_one_client_changes_the_released_sum_by_at_most_the_clip_norm(method, sa
     federation = Federation(made, runs=len(cohorts))
     same = [RunSettings(seed=5) for _ in cohorts]
     federation.start(range(len(cohorts)), same)
-    sizes = federation.tables.train_count[0]
+    sizes = federation.tables.train.count[0]
     assert sizes.max() > 10 * sizes.min()
     report = federation.run_round(plan(len(cohorts), clip))
     assert report.figures["noise_multiplier"].tolist() == [0.0] * len(cohorts)

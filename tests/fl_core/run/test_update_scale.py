@@ -11,11 +11,10 @@ from torch.nn.utils import parameters_to_vector
 
 from fl_core.audit.audit import audit
 from fl_core.base.errors import InputError
-from fl_core.base.streams import torch_generator
 from fl_core.run.config import RunSettings
 from fl_core.run.federation import Federation
 from fl_core.run.plan import METRICS
-from tests.fl_core.plain import PlainRun, config, minibatch_positions, module, plan
+from tests.fl_core.plain import PlainRun, config, module, plan, positions_of
 
 SCALE = 5.0
 CLIP = 2.0
@@ -28,12 +27,13 @@ class RescaledRun(PlainRun):
         self, model: np.ndarray, client: int, stream: str, head_only: bool, work: int = 1
     ) -> tuple[np.ndarray, float]:
         own = self.config
-        generator = torch_generator(self.seed, stream, self.round)
-        positions = minibatch_positions(self.index.train_count, own.local_steps, own.batch_size, generator)[client]
+        samples = self.index.train.of(client)
+        place = (self.seed, stream, self.round, client)
+        positions = positions_of(*place, len(samples), own.local_steps, own.batch_size)
         network = module(model)  # its parameters are φ
         optimizer = torch.optim.SGD(network.parameters(), SCALE**2 * own.learning_rate)
         losses = []
-        for batch in self.index.train[client][positions]:
+        for batch in samples[positions]:
             weights = {name: phi / SCALE for name, phi in network.named_parameters()}
             output = functional_call(network, weights, (self.data.train_images[batch].float() / 16,))
             loss = nn.functional.cross_entropy(output, self.data.train_labels[batch])

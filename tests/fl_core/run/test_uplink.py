@@ -83,8 +83,11 @@ def test_fedglp_adps_uploads_shrink_as_masks_grow(guarantee):
 def test_clients_of_a_cohort_are_averaged_over(monkeypatch):
     federation = Federation(config("fedglp-adp", clients=3, guarantee="as-published"))
     federation.executor.train = lambda work, images: (work.parameters + 0.1, torch.ones(len(work.parameters)))
+    personal = torch.zeros(3, SIZE)
     for client, share in enumerate((0.0, 0.5, 0.1)):
-        federation.clients["personal"][0, client, : round(share * SIZE)] = 1
+        personal[client, : round(share * SIZE)] = 1
+    federation.state.clients.seat([np.arange(3)])
+    federation.state.clients.put("personal", torch.zeros(3, dtype=torch.int64), torch.arange(3), personal)
     figures = federation.run_round(plan()).figures
     assert figures["uplink_bytes"][0] == pytest.approx(4 * (SIZE - np.mean([0, 1205, 241])) + SIZE / 8)
     assert figures["personal_share"][0] == pytest.approx(0.2, rel=1e-3)

@@ -141,7 +141,7 @@ def test_a_run_measures_the_risk_of_the_order_that_is_asked_for():
     for order in (1, 2):
         federation = Federation(config("adp-pfl", set=f"risk_order={order}"))
         federation.run_round(plan())
-        kept.append(federation.state.clients["risk"][0])
+        kept.append(federation.clients["risk"][0])
     assert (kept[0] > 0).all()
     assert (kept[0] != kept[1]).all()
     with pytest.raises(InputError, match=r"mechanism\.risk_order is 3, but it must be"):
@@ -152,7 +152,7 @@ def test_a_part_of_the_samples_is_spread_evenly_over_each_client():
     """A client's list is sorted by class; one with fewer samples gives all of them."""
     federation = Federation(config("feddpa", partition="dirichlet(0.1)"))
     tables, clients = federation.tables, torch.arange(8)
-    counts = tables.train_count[0]
+    counts = tables.train.count[0]
     wanted = 60
     assert counts.min() < wanted < counts.max() / 2
     models = torch.stack([sharpened(federation.model, seed) for seed in range(8)])
@@ -160,7 +160,7 @@ def test_a_part_of_the_samples_is_spread_evenly_over_each_client():
     data = load_dataset("digits")
     for client, count in enumerate(counts.tolist()):
         taken = min(count, wanted)
-        rows = tables.train[0, client][[place * count // taken for place in range(taken)]]
+        rows = tables.train.of(0, client)[[place * count // taken for place in range(taken)]]
         assert len(set(rows.tolist())) == taken
         expected = plain_fisher(federation.model, models[client], data.train_images[rows], data.train_labels[rows])
         np.testing.assert_allclose(found[client].numpy(), expected, rtol=2e-3, atol=1e-6 * expected.max())
