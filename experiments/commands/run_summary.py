@@ -7,6 +7,7 @@ from typing import Any
 
 from envs import EnvCore
 from experiments.contenders.play import Player, episode_of
+from experiments.records.comparison import Episode
 from experiments.records.costs import composed_epsilon
 from experiments.records.privacy import privacy_report
 from experiments.records.shown import Shown
@@ -77,6 +78,15 @@ def _search_price(player: Player, config: FederationConfig) -> str:
     )
 
 
+def _tested(episode: Episode, config: FederationConfig) -> str:
+    """Name the clients that the mean of their accuracies is over, and its standard error where they are a sample."""
+    if not 0 < config.evaluation_clients < config.clients:
+        return f"{config.clients} clients"
+    sample = f"{config.evaluation_clients:,} of {config.clients:,} clients"
+    errors = episode.trajectory.get("personal_accuracy_error")
+    return f"{sample} (standard error {errors[-1]:.1%})" if errors else sample
+
+
 def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all") -> None:
     """Print a run's result: accuracy, privacy, tuning, executor and the folder of its records."""
     episode, config = episode_of(core, 0), core.federation.config
@@ -86,8 +96,10 @@ def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all"
     if show == "all":
         if core.judges_server:
             print(f"  global accuracy    {episode.global_accuracy:.1%} on the pooled test set")
-        tested = EVALUATIONS[config.evaluation]
-        print(f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {config.clients} clients, on {tested}")
+        tested = f"{_tested(episode, config)}, on {EVALUATIONS[config.evaluation]}"
+        print(
+            f"  personal accuracy  {episode.personal_accuracy:.1%}, mean over {_tested(episode, config)}, on {tested}"
+        )
     if not core.federation.recipe.exchanges:
         print("  epsilon            0: nothing leaves the clients")
     else:

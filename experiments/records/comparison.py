@@ -32,6 +32,7 @@ Pair = tuple[str, int]
 EVALUATED = (
     "global_accuracy",
     "personal_accuracy",
+    "personal_accuracy_error",
     "personal_accuracy_spread",
     "global_loss",
     "personal_loss",

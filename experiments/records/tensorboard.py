@@ -18,6 +18,7 @@ from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 TAGS = {
     "global_accuracy": "accuracy/global model",
     "personal_accuracy": "accuracy/personal models, mean over clients",
+    "personal_accuracy_error": "accuracy/personal models, standard error of a sample of clients",
     "personal_accuracy_spread": "accuracy/personal models, spread over clients",
     "global_loss": "loss/global model",
     "personal_loss": "loss/personal models, mean over clients",

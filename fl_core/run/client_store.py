@@ -14,7 +14,7 @@ from torch import Tensor
 from fl_core.base.arrays import IndexArray
 from fl_core.base.errors import InputError, require
 
-_START, _SEEN = "start", "seen"
+_START, _KEPT, _SEEN = "start", "kept", "took_part"
 
 
 class ClientStore:
@@ -126,7 +126,7 @@ class ClientStore:
         found = {_SEEN: torch.from_numpy(seen)}
         for name, value in self._values.items():
             found[f"{_START}.{name}"] = value[: self._runs].clone()
-            found[name] = value[seats.to(value.device)]
+            found[f"{_KEPT}.{name}"] = value[seats.to(value.device)]
         return found
 
     def with_tensors(self, saved: Mapping[str, Tensor]) -> ClientStore:
@@ -143,7 +143,7 @@ class ClientStore:
         seen = saved[_SEEN]
         _require_seen(seen, self._runs, self.clients)
         for name, value in like.items():
-            for part, count in ((f"{_START}.{name}", self._runs), (name, len(seen))):
+            for part, count in ((f"{_START}.{name}", self._runs), (f"{_KEPT}.{name}", len(seen))):
                 fits = saved[part].shape == (count, *value.shape) and saved[part].dtype == value.dtype
                 require(
                     fits,
@@ -156,7 +156,7 @@ class ClientStore:
         made.seat([client[run == one] for one in range(self._runs)])
         where = tuple(axis.to(self.device) for axis in seen.T)
         for name in like:
-            made.put(name, where[0], where[1], saved[name].to(self.device))
+            made.put(name, where[0], where[1], saved[f"{_KEPT}.{name}"].to(self.device))
         return made
 
 

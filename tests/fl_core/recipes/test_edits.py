@@ -206,7 +206,7 @@ def test_without_a_strength_no_risk_is_measured_released_or_paid_for(guarantee):
         sigmas[str(edits)] = federation.charging.budgets[0].charges[0].releases[0].noise_multiplier
         idle = bool(edits)
         assert ("risk" in names) is (not idle and guarantee == "sound")
-        assert ("risk" in federation.state.clients) is not idle
+        assert ("risk" in federation.state.clients.names) is not idle
         assert any("risk" in phrase for phrase in federation.config.uncovered) is (
             not idle and guarantee == "as-published"
         )

@@ -52,7 +52,7 @@ def test_named_layers_stay_local_and_the_others_are_shared(method: str, edits: s
 def test_a_round_starts_from_the_clients_layers_in_the_servers_model() -> None:
     federation = played("fedper", "local=conv1+fc2", model="cnn2", local_steps=1)
     part, model = federation.recipe.personalization, federation.model
-    state = {name: value[0] for name, value in federation.state.clients.items()}
+    state = {name: value[0] for name, value in federation.clients.items()}
     found = part.tested(model, federation.server.expand(8, -1), state)
     conv, head = model.layers[0], model.layers[-1]
     expected = federation.server.repeat(8, 1)
@@ -98,7 +98,7 @@ def test_layers_that_a_network_lacks_are_refused_in_one_sentence(edits: str, wor
 
 def test_a_clients_own_model_holds_its_local_head() -> None:
     federation = played("dp-pfsd", "local=head")
-    clients, head = federation.state.clients, federation.model.head
+    clients, head = federation.clients, federation.model.head
     assert torch.equal(clients["own"][..., head.slice], clients["local"])
     with pytest.raises(InputError, match=r"personalization\.local is 'all', but 'own-model' learns from what others"):
         config("dp-pfsd", set="local=all")

@@ -56,7 +56,7 @@ moves = st.lists(
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(script=moves)
 def test_any_course_equals_a_plain_array(limit, script):
-    """Whoever takes part, whichever run starts anew, and wherever it is saved and read back; in memory and in a file."""
+    """Whoever takes part, whichever run starts anew, wherever it is saved and read back; in memory and in a file."""
     store, plain = made(limit), start()
     for number, (move, what) in enumerate(script):
         if move == "restart":
@@ -83,7 +83,7 @@ def test_only_those_who_took_part_take_memory_and_their_places_are_used_again():
     for episode in range(5):
         for first in range(0, 40, 10):
             store.seat([np.arange(first, first + 10) * 1000 + episode])
-        assert len(store.tensors()["own"]) == 40
+        assert len(store.tensors()["kept.own"]) == 40
         store.restart(0, LIKE)
     assert len(store._values["own"]) <= 1 + 2 * 40
 
@@ -116,13 +116,13 @@ def test_a_place_that_cannot_hold_them_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("seen", torch.tensor([[0, 7]])),
-        ("seen", torch.tensor([[2, 0]])),
-        ("seen", torch.tensor([[0, 1], [0, 1]])),
-        ("seen", torch.tensor([0, 1])),
-        ("seen", torch.tensor([[0.0, 1.0]])),
-        ("own", torch.zeros(2, 3)),
-        ("own", torch.zeros(1, 3, dtype=torch.float64)),
+        ("took_part", torch.tensor([[0, 7]])),
+        ("took_part", torch.tensor([[2, 0]])),
+        ("took_part", torch.tensor([[0, 1], [0, 1]])),
+        ("took_part", torch.tensor([0, 1])),
+        ("took_part", torch.tensor([[0.0, 1.0]])),
+        ("kept.own", torch.zeros(2, 3)),
+        ("kept.own", torch.zeros(1, 3, dtype=torch.float64)),
         ("start.risk", torch.zeros(3)),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_federation_of_many_keeps_the_tensors_of_its_cohorts_only():
     )
     federation.run_round(RoundPlan.constant(1))
     saved = federation.state_dict()["tensors"]
-    assert 0 < len(saved["clients.local"]) < 40
+    assert 0 < len(saved["clients.kept.local"]) < 40
     again = Federation(federation.config)
     again.load_state_dict(federation.state_dict())
     assert torch.equal(again.clients["local"], federation.clients["local"])

@@ -37,6 +37,8 @@ BAD_NUMBERS = {
     "batch_size": [0, -1, 1.0, "16", True],
     "local_steps": [0, -1, 4.0, "4", True],
     "evaluation_samples": [-1, 0.5, "0", False],
+    "evaluation_clients": [-1, 0.5, "0", False],
+    "client_memory_mib": [-1, 0.5, "0", True],
     "memory_limit_mib": [-1, 0.5, "0", True],
     "sampling_rate": [0, 0.0, -0.1, 1.0001, 2, NAN, INF, "0.5", True, None],
     "test_fraction": [0, 0.51, 1, -0.2, NAN, "0.2", True, None],

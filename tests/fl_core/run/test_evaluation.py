@@ -1,5 +1,7 @@
 """Accuracy and loss against plain loops over clients and images."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 from fl_core.data.clients import client_index
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
-from fl_core.run.evaluation import Evaluation, trimmed_mean
+from fl_core.run.evaluation import Evaluation, sampling_error, trimmed_mean
 from fl_core.run.federation import Federation
 from fl_core.run.local_data import ClientTables
 from fl_core.training.executors import Executor
@@ -165,3 +167,30 @@ def test_broken_models_are_scored_without_an_exception(digits, tables):
     )
     for name, value in figures.items():
         assert ("accuracy" in name) == bool(torch.isfinite(value).all()), name
+
+
+def test_a_sample_of_the_clients_is_tested_with_the_error_of_its_mean():
+    """The same clients all along; the error covers the mean over all clients as often as a standard error should."""
+    made = {"method": "local-only", "clients": 60, "partition": "dirichlet(0.3)", "delta": 1e-3}
+    whole = Federation(config(**made), runs=12)
+    some = Federation(config(**made, evaluation_clients=20), runs=12)
+    for federation in (whole, some):
+        federation.run_round(plan(12))
+    truth, found = whole.evaluate(), some.evaluate()
+    assert (truth["personal_accuracy_error"] == 0).all()
+    error = found["personal_accuracy_error"]
+    spread = truth["personal_accuracy_spread"] * math.sqrt(60 / 59 * (1 - 20 / 60) / 20)
+    assert error == pytest.approx(spread, rel=0.5)
+    deviations = (found["personal_accuracy"] - truth["personal_accuracy"]) / error
+    assert 0.4 < np.sqrt((deviations**2).mean()) < 1.7
+    assert (found["global_accuracy"] == truth["global_accuracy"]).all()
+    again = some.evaluate()
+    assert all(np.array_equal(again[name], value) for name, value in found.items())
+
+
+def test_the_error_of_a_sample_is_that_of_a_mean_drawn_without_replacement():
+    """Cochran's Sampling Techniques (1977), eq. 2.20."""
+    values = torch.tensor([[0.1, 0.5, 0.9, 0.4]], dtype=torch.float64)
+    expected = np.std([0.1, 0.5, 0.9, 0.4], ddof=1) / 2 * math.sqrt(1 - 4 / 10)
+    assert sampling_error(values, 10).tolist() == pytest.approx([expected])
+    assert sampling_error(values, 4).tolist() == [0]

@@ -520,7 +520,7 @@ def drop_field(state):
 
 
 def drop_tensor(state):
-    del state["tensors"]["clients.local"]
+    del state["tensors"]["clients.kept.local"]
 
 
 def reshape_tensor(state):
