@@ -81,7 +81,6 @@ class EnvCore(Episodes):
         self._observer = Observer(self.fleet, runs, self.knobs, self.features, self.task.federation.rounds)
         self._needs_evaluation = self._reward.every_decision or self._observer.needs_evaluation
         self._clips = ClipReference(self.task, runs)
-        self._reference = np.zeros(runs)
         self._references = ReferenceAccuracies(self.task, self.generator, accuracy)
         if self.generator.axes:
             self._check_generator(layers)
@@ -134,8 +133,6 @@ class EnvCore(Episodes):
         settings = [self.generator.fill(one) for one in settings]
         self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
         self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
-        if self._reward.needs_reference:
-            self._reference[list(rows)] = self._references.find(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         self._begin(rows, metrics)
         self._observer.begin(rows, metrics)
@@ -241,10 +238,18 @@ class EnvCore(Episodes):
             trimmed_loss=read(self._metrics, "trimmed_loss"),
             previous_trimmed_loss=read(previous, "trimmed_loss"),
             ended=ended.astype(np.float64),
-            reference=self._reference,
+            reference=self._references_of(ended),
         )
         rewards = np.where(diverged, DIVERGENCE_PENALTY, self._reward.compute(inputs))
         return np.where(active, np.nan_to_num(rewards, nan=DIVERGENCE_PENALTY, posinf=0.0, neginf=0.0), 0.0) + 0.0
+
+    def _references_of(self, ended: BoolArray) -> FloatArray:
+        """Return the references that rewards of runs which ended are measured by `[runs]`; 0 for the others."""
+        found = np.zeros(self.runs)
+        rows = np.flatnonzero(ended)
+        if self._reward.needs_reference and len(rows):
+            found[rows] = self._references.find([self.fleet.of(row).settings[row] for row in rows.tolist()])
+        return found
 
     # ---------------------------------------------------------------- what is seen
 
@@ -257,7 +262,6 @@ class EnvCore(Episodes):
         state = self.fleet.state_dict()
         arrays = self._observer.state_dict() | {f"metrics.{name}": value for name, value in self._metrics.items()}
         arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
-        arrays["reference"] = self._reference
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
         state["plain"] |= self._plain_state()
         return state
@@ -277,7 +281,6 @@ class EnvCore(Episodes):
         self._observer.load_state_dict(arrays)
         self._metrics = _with_prefix(arrays, "metrics.")
         self._clips.load_state_dict(_with_prefix(arrays, "clips."))
-        self._reference = arrays["reference"]
         self._load_plain_state(state["plain"])
 
     def describe(self) -> dict[str, Any]:

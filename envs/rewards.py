@@ -54,7 +54,7 @@ class Reward:
     def cost(self) -> str:
         """What it costs beside the rounds of the episodes, in words."""
         if self.needs_reference:
-            return "a whole run of the default clip norm, inside the first reset on each instance"
+            return "a whole run of the default clip norm, when the first episode on each instance ends"
         return "an evaluation after every decision" if self.every_decision else "an evaluation at the end"
 
 

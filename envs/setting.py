@@ -42,8 +42,8 @@ class EnvSpec:
     signals: str = "public"
     """Signals that a controller sees: public, accounted (paid for from the same budget) or paper (exact, uncounted)."""
     reward: str = "advantage"
-    """Reward of the steps (`dpilot list rewards`); advantage plays a whole reference run in the first reset on each
-    instance."""
+    """Reward of the steps (`dpilot list rewards`); advantage plays a whole reference run when the first episode
+    on each instance ends."""
     decision_rounds: int = 1
     """Communication rounds per decision."""
     instances: str = "train"

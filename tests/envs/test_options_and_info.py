@@ -32,10 +32,15 @@ def test_epsilon_option_sets_the_budget_of_the_episode(env: DPilotEnv) -> None:
 
 
 def test_partition_option_spreads_the_samples_anew(env: DPilotEnv) -> None:
-    zeros = np.zeros((5, 1))
-    shards, iid = play(env, zeros)[-1][3], play(env, zeros, partition="iid")[-1][3]
-    assert iid["personal_accuracy"] != shards["personal_accuracy"]
-    assert iid["personal_accuracy_spread"] < shards["personal_accuracy_spread"]
+    zeros, held = np.zeros((5, 1)), []
+    accuracies = []
+    for options in ({}, {"partition": "iid"}):
+        accuracies.append(play(env, zeros, **options)[-1][3]["personal_accuracy"])
+        federation = env.core.federation
+        lists, labels = federation.tables.train, federation.images.labels
+        held.append([len(set(labels(lists.of(0, client)).tolist())) for client in range(federation.config.clients)])
+    assert accuracies[0] != accuracies[1]
+    assert max(held[0]) < min(held[1])
 
 
 def test_learning_rate_option_scales_the_updates(env: DPilotEnv) -> None:

@@ -48,10 +48,9 @@ def test_advantage_is_ten_times_the_gain_over_the_default_clip_norm() -> None:
 def test_advantage_charges_accounted_signals_to_the_controller() -> None:
     """The reference pays for no telemetry: same seed, same clip norm, yet not the same accuracy."""
     env, plain = make_env(reward="advantage", signals="accounted"), make_env(reward="advantage")
-    default = np.full((5, 1), env.knobs[0].encode(env.knobs[0].default))
-    for one in (env, plain):
-        play(one, default)
-    assert env.core._reference == pytest.approx(plain.core._reference)
+    assert env.core.references([3]) == pytest.approx(plain.core.references([3]))
+    charged = play(env, np.full((5, 1), env.knobs[0].encode(env.knobs[0].default)))[-1][1]
+    assert charged != pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_measured_against(
@@ -67,11 +66,13 @@ def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_mea
     env = make_env(reward="advantage", set="mechanism.budget=printed", rounds=12)
     monkeypatch.setattr(Fleet, "run_round", counted)
     env.reset(options={"instance": 3})
-    assert len(rounds) == 10  # the tenth takes all that is left
+    assert not rounds, "a reset plays no rounds"
     default = env.knobs[0].encode(env.knobs[0].default)
-    monkeypatch.undo()
     steps = play(env, np.full((12, 1), default), instance=3)
-    assert len(steps) == 1 + 10
+    assert len(steps) == 1 + 10  # the tenth takes all that is left
+    assert len(rounds) == 10 + 10
+    play(env, np.full((12, 1), default), instance=3)
+    assert len(rounds) == 20 + 10, "the reference of an instance is played once"
     assert steps[-1][1] == pytest.approx(0.0, abs=1e-6)
 
 
