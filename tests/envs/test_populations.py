@@ -74,7 +74,7 @@ def test_references_of_the_reward_are_runs_of_the_same_clients(monkeypatch: pyte
 
     monkeypatch.setattr("envs.references.Fleet", spied)
     for population in ("proxy", "target"):
-        make_core(1, **TINY, population=population).reset([0], [RunSettings(seed=1)])
+        make_core(1, **TINY, population=population).references([1])
     assert made == ["proxy", "target"]
 
 

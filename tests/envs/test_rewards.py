@@ -58,10 +58,10 @@ def test_a_method_that_spends_its_budget_early_ends_the_run_that_rewards_are_mea
 ) -> None:
     real, rounds = Fleet.run_round, []
 
-    def counted(*arguments: Any) -> RoundReport:
+    def counted(*arguments: Any, **named: Any) -> RoundReport:
         rounds.append(arguments)
         assert len(rounds) < 40, "the reference run never ends"
-        return real(*arguments)
+        return real(*arguments, **named)
 
     env = make_env(reward="advantage", set="mechanism.budget=printed", rounds=12)
     monkeypatch.setattr(Fleet, "run_round", counted)
