@@ -133,6 +133,8 @@ class EnvCore(Episodes):
         settings = [self.generator.fill(one) for one in settings]
         self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
         self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
+        if self._reward.needs_reference:
+            self._references.expect(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         self._begin(rows, metrics)
         self._observer.begin(rows, metrics)
@@ -282,6 +284,8 @@ class EnvCore(Episodes):
         self._metrics = _with_prefix(arrays, "metrics.")
         self._clips.load_state_dict(_with_prefix(arrays, "clips."))
         self._load_plain_state(state["plain"])
+        if self._reward.needs_reference:
+            self._references.expect([self.fleet.of(row).settings[row] for row in range(self.runs)])
 
     def describe(self) -> dict[str, Any]:
         """Return what a controller must match: setting, knobs and features, as JSON-able values."""

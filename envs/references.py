@@ -28,26 +28,41 @@ class ReferenceAccuracies:
         """
         self._task, self._generator, self._accuracy = task, generator, accuracy
         self._known: dict[RunSettings, float] = {}
+        self._expected: dict[RunSettings, list[RunSettings]] = {}
 
     @cached_property
     def _config(self) -> FederationConfig:
         """Federation without telemetry; made late, as most environments never need it."""
         return replace(self._task.federation, telemetry_share=0.0, bit_noise=0.0)
 
+    def expect(self, settings: Sequence[RunSettings]) -> None:
+        """Note instances whose references will be asked for, to be played as one batch when the first of them is.
+
+        A batch rounds sums as its size wants it, so that what is played together must not depend on who ends first.
+        """
+        batch = list(dict.fromkeys(one for one in settings if one not in self._known and one not in self._expected))
+        self._expected |= dict.fromkeys(batch, batch)
+
     def find(self, settings: Sequence[RunSettings]) -> list[float]:
         """Return the default clip norm's final accuracy on each instance; those not known are played as one batch."""
-        missing = list(dict.fromkeys(one for one in settings if one not in self._known))
-        if missing:
-            with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already
-                fleet = Fleet(self._config, len(missing), self._generator.shapes)
-            fleet.start(range(len(missing)), missing, [self._generator.shape_of(one.seed) for one in missing])
-            plan = RoundPlan.constant(len(missing), self._task.clip_norm)
-            going = ~fleet.over
-            while going.any():
-                report = fleet.run_round(plan, going)
-                going &= ~(fleet.over | report.refused)  # a method that spends its budget early ends its run there
-            self._remember(missing, fleet.evaluate())
+        self.expect(settings)
+        for one in settings:
+            if one not in self._known:
+                self._play(self._expected[one])
         return [self._known[one] for one in settings]
+
+    def _play(self, batch: Sequence[RunSettings]) -> None:
+        with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already
+            fleet = Fleet(self._config, len(batch), self._generator.shapes)
+        fleet.start(range(len(batch)), batch, [self._generator.shape_of(one.seed) for one in batch])
+        plan = RoundPlan.constant(len(batch), self._task.clip_norm)
+        going = ~fleet.over
+        while going.any():
+            report = fleet.run_round(plan, going)
+            going &= ~(fleet.over | report.refused)  # a method that spends its budget early ends its run there
+        self._remember(batch, fleet.evaluate())
+        for one in batch:
+            del self._expected[one]
 
     def _remember(self, settings: Sequence[RunSettings], metrics: Mapping[str, FloatArray]) -> None:
         for one, accuracy in zip(settings, metrics[self._accuracy], strict=True):
