@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -86,7 +87,8 @@ def played_episodes(model: BaseAlgorithm) -> tuple[int, list[list[float]]]:
 def recall_episodes(model: BaseAlgorithm, count: int, recent: Sequence[Sequence[float]]) -> None:
     """Let a learner go on after episodes that `played_episodes` returned."""
     model._episode_num = count
-    episodes = ({"r": reward, "l": length} for reward, length in recent)
+    # Single precision, as it was noted: the mean of a list is rounded as its entries are.
+    episodes = ({"r": np.float32(reward), "l": length} for reward, length in recent)
     model.ep_info_buffer = deque(episodes, maxlen=model._stats_window_size)
     model.ep_success_buffer = deque(maxlen=model._stats_window_size)  # made together; no episode here succeeds or fails
 
