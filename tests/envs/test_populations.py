@@ -15,7 +15,7 @@ from envs.instances import INSTANCE_SETS
 from envs.tasks import TASKS, find_task
 from fl_core.base.errors import InputError
 from fl_core.data.datasets import load_dataset
-from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.config import FederationConfig
 from tests.envs.conftest import TINY
 
 
