@@ -126,6 +126,10 @@ class Episodes:
     def _load_plain_state(self, state: Mapping[str, Any]) -> None:
         self.finished, self.failed = (np.array(state[name], dtype=bool) for name in ("finished", "failed"))
         self.begun = np.ones(self.runs, dtype=bool)
+        told_as = [
+            isinstance(rounds, list) and all(isinstance(one, dict) for one in rounds) for rounds in state["history"]
+        ]
+        require(all(told_as), "The saved state has a history that does not list the figures of each round.")
         self.history = [
             [{name: json_number(value) for name, value in one.items()} for one in rounds] for rounds in state["history"]
         ]
