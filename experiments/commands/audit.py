@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from envs.playing import RowProgress
 from envs.tasks import find_task
 from experiments.commands.interruptions import counted, resumable
+from experiments.contenders.progress import jobs_bar
 from experiments.options.audit import AuditOptions
 from experiments.records.finished import JOBS, FinishedJobs, Job
 from experiments.records.folder import make_run_folder, require_writable, write_yaml
@@ -23,6 +24,11 @@ from experiments.reports.audit import as_json, facts, notes, page
 from experiments.reports.audit_figure import score_figure
 from experiments.reports.drawing import figure_png
 from experiments.reports.words import delta_text
+from experiments.workers.backends import Backend
+from experiments.workers.options import WorkerOptions
+from experiments.workers.runner import Runner, Work
+from experiments.workers.serving import in_shared_folder
+from experiments.workers.starting import start_workers
 from fl_core.audit.audit import Audit, audit
 from fl_core.base.code_version import code_version
 from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
@@ -109,28 +115,35 @@ class AuditCommand(AuditOptions):
             options, made_of = read_order(self.resume, "audit")
             require_same_order(self.resume, "pages", made_of, _made_of())
             again = AuditCommand(canaries=options["canaries"], seed=options["seed"], runs=Path(options["runs"]))
-            return again._audit_papers(self.resume)
+            with start_workers(self.workers) as backend:
+                return again._audit_papers(self.resume, backend, self.workers.typed)
         require_writable("runs", self.runs / "audit.json")
         if self.papers is None:
             if self.page is not None:
                 require_writable("page", self.page)
             return self._execute_one()
         options = {"canaries": self.canaries, "seed": self.seed, "runs": str(self.runs)}
-        write_order(self.papers, "audit", options, _made_of())
-        return self._audit_papers(self.papers)
+        with start_workers(self.workers) as backend:
+            write_order(self.papers, "audit", options, _made_of())
+            return self._audit_papers(self.papers, backend, self.workers.typed)
 
-    def _audit_papers(self, folder: Path) -> dict[str, Any]:
+    def _audit_papers(self, folder: Path, backend: Backend | None, typed: Sequence[str]) -> dict[str, Any]:
         """Audit the papers' methods whose pages are not finished; returns the results of all, by method."""
-        finished, results = FinishedJobs(folder / JOBS), dict[str, Any]()
-        with resumable("audit", folder, lambda: counted(finished.count, "finished page")):
-            for one in self._of_papers(folder):
-                asked = {"settings": asdict(one.federation), "clip_norm": one.clip_norm, "canaries": one.canaries}
-                job = Job(one.federation.method, {**_made_of(), **asked, "seed": one.seed})
-                work = partial(_audited, one)
-                results[job.stem] = finished.once(job, lambda _: None, work)["audit"]
+        finished, works = FinishedJobs(folder / JOBS), [one._work(folder) for one in self._of_papers(folder)]
+        with (
+            resumable("audit", folder, lambda: counted(finished.count, "finished page"), typed),
+            jobs_bar(len(works), "audits", "job") as watch,
+        ):
+            results = Runner(finished, backend, alike=False).run(works, watch)
             finished.drop()
             (folder / ORDER).unlink()
-        return results
+        return {work.job.stem: one["audit"] for work, one in zip(works, results, strict=True)}
+
+    def _work(self, folder: Path) -> Work:
+        """Make the job of this audit, whose page goes into a folder."""
+        asked = {"settings": asdict(self.federation), "clip_norm": self.clip_norm, "canaries": self.canaries}
+        job = Job(self.federation.method, {**_made_of(), **asked, "seed": self.seed})
+        return Work(job, partial(in_shared_folder, folder.absolute(), partial(_audited, self)), f"audit of {job.stem}")
 
     def _of_papers(self, folder: Path) -> Iterable[AuditCommand]:
         for method, (_, settings) in PAPERS.items():
@@ -142,6 +155,7 @@ class AuditCommand(AuditOptions):
                 task="digits",
                 clip_norm=settings["clip_norm"],
                 papers=None,
+                workers=WorkerOptions(),
                 page=folder / f"verdict-{method}.md",
                 federation=federation,
             )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.blueprint import Blueprint
+from agents.bundle import load_controller
 from agents.checkpoint import CHECKPOINT
 from agents.config import TrainingConfig
 from agents.trainer import CONTROLLER, TrainingResult
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, Setting
+from envs.playing import RowProgress
 from envs.tasks import find_task
 from experiments.commands.interruptions import resumable
+from experiments.commands.train_seeds import SEEDS, holds_several, is_complete, train_seeds
 from experiments.options.train import TrainOptions
 from experiments.records.consistency import SUMMARY
-from experiments.records.folder import make_run_folder, says_complete, write_yaml
+from experiments.records.folder import make_run_folder, write_yaml
 from experiments.records.order import FILE as ORDER
 from experiments.records.order import read_order, require_same_order, write_order
+from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
 from fl_core.base.files import read_json, write_json
@@ -38,24 +43,41 @@ class TrainCommand(TrainOptions):
         self.check()
         if self.resume is not None:
             folder = self.resume
-            if _is_complete(folder):
+            if holds_several(folder):
+                return self._train_seeds(folder)
+            self.require_no_workers()
+            if is_complete(folder):
                 print(
                     f"The training in '{folder}' is complete, so nothing was changed. Controller: {folder / CONTROLLER}"
                 )
                 return {"folder": str(folder), **read_json(folder / SUMMARY)}
         else:
             require_knobs(EnvCore(self.setting()))  # refuses what does not fit before a folder is made
+            if self.seeds > 1:
+                return self._train_seeds(None)
             folder = self.new_folder()
         result, summary = train_in(folder)
         print(f"To look at it: tensorboard --logdir {folder.parent}")
         print(f"To compare it: {compare_command(result.controller.blueprint, folder)}")
         return {"folder": str(folder), **summary}
 
-    def new_folder(self) -> Path:
-        """Make the training's folder, with its configuration in it."""
-        folder = make_run_folder(self.runs, self.task, self.training.algo, self.training.seed)
+    def _train_seeds(self, folder: Path | None) -> dict[str, Any]:
+        """Train several controllers in a folder; None makes a new one, once the workers have started."""
+        with start_workers(self.workers) as backend:
+            folder = folder or self.new_folder(range(self.training.seed, self.training.seed + self.seeds))
+            summaries = train_seeds(folder, backend, _trained, self.workers.typed)
+        first = next(folder.glob(f"seed-*/{CONTROLLER}"))
+        print(f"To look at them: tensorboard --logdir {folder}")
+        print(f"To compare them: {compare_command(load_controller(first).blueprint, folder / 'seed-*')}")
+        return summaries
+
+    def new_folder(self, seeds: Sequence[int] = ()) -> Path:
+        """Make the folder of a training, or of several with these seeds, with its configuration in it."""
+        name = f"seeds-{seeds[0]}-{seeds[-1]}" if seeds else self.training.seed
+        folder = make_run_folder(self.runs, self.task, self.training.algo, name)
         write_yaml(folder / "config.yaml", {"command": "train", **asdict(self)})
-        options = {"settings": self.setting().as_record(), "training": asdict(self.training)}
+        options: dict[str, Any] = {"settings": self.setting().as_record(), "training": asdict(self.training)}
+        options |= {SEEDS: list(seeds)} if seeds else {}
         write_order(folder, "train", options, {"code": code_version()})
         return folder
 
@@ -68,6 +90,13 @@ def train_in(folder: Path) -> tuple[TrainingResult, dict[str, Any]]:
         else:
             result = _begin(folder)
         return result, finish(result, folder)
+
+
+def _trained(folder: Path, progress: RowProgress) -> dict[str, Any]:
+    """Train one of several, as a job; returns its summary."""
+    _, summary = train_in(folder)
+    progress(sum(summary["rounds"].values()))
+    return summary
 
 
 def _begin(folder: Path) -> TrainingResult:
@@ -92,11 +121,6 @@ def _progress(folder: Path) -> str:
     if done is None:
         return "at its beginning, without a checkpoint yet"
     return f"as it was after update {done}" if done else "before its first update"
-
-
-def _is_complete(folder: Path) -> bool:
-    """Return True if a folder holds a training that has ended, and its controller."""
-    return (folder / CONTROLLER).is_dir() and says_complete(folder / SUMMARY)
 
 
 def compare_command(blueprint: Blueprint, folder: Path) -> str:

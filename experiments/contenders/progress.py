@@ -31,14 +31,15 @@ def rounds_bar(total: int, what: str) -> Iterator[RowProgress]:
 
 
 @contextmanager
-def jobs_bar(total: int, what: str) -> Iterator[Watch]:
-    """Show a bar that counts federated rounds, and beside it jobs.
+def jobs_bar(total: int, what: str, unit: str = "round") -> Iterator[Watch]:
+    """Show a bar that counts federated rounds, and beside it jobs, or jobs alone.
 
     Args:
-        total: rounds to do.
+        total: rounds or jobs to do.
         what: shown in front.
+        unit: "round" or "job".
     """
-    with _bar(total, what) as bar:
+    with _bar(total, what, unit) as bar:
         yield _JobsBar(bar)
 
 
@@ -46,7 +47,7 @@ class _JobsBar(Watch):
     """Watcher that moves a bar."""
 
     def __init__(self, bar: Any):
-        super().__init__(bar.update)
+        super().__init__(bar.update if bar.unit == "round" else lambda _: None)
         self._bar, self._planned, self._done = bar, 0, 0
 
     @override
@@ -57,11 +58,12 @@ class _JobsBar(Watch):
     @override
     def finished(self, work: Work) -> None:
         self._done += 1
+        self._bar.update(self._bar.unit == "job")
         self._show()
 
     def _show(self) -> None:
         self._bar.set_postfix_str(f"{self._done} of {self._planned} jobs", refresh=False)
 
 
-def _bar(total: int, what: str) -> Any:
-    return tqdm(total=total, desc=what, unit="round", file=sys.stderr, dynamic_ncols=True, mininterval=0.5)
+def _bar(total: int, what: str, unit: str = "round") -> Any:
+    return tqdm(total=total, desc=what, unit=unit, file=sys.stderr, dynamic_ncols=True, mininterval=0.5)

@@ -9,6 +9,7 @@ import tyro
 
 from envs.tasks import default_federation
 from experiments.options.resuming import require_alone
+from experiments.workers.options import WorkerOptions
 from fl_core.audit.ranges import CANARIES
 from fl_core.base.errors import require
 from fl_core.run.config import FederationConfig
@@ -40,6 +41,8 @@ class AuditOptions:
     the federation are then left aside."""
     resume: Path | None = None
     """Folder of interrupted pages of the papers to continue; every other option is taken from it."""
+    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
+    """Where the audits of several papers run."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
@@ -58,5 +61,10 @@ class AuditOptions:
             CLIP_NORM.check("clip_norm", self.clip_norm)
         both = self.papers is not None and self.page is not None
         require(not both, "page and papers are both given, but the pages of papers have names of their own.")
+        self.workers.check()
         if self.papers is None:
+            require(
+                self.workers == WorkerOptions(),
+                f"{' '.join(self.workers.typed)} is given, but there is one audit, in this process; add --papers.",
+            )
             self.federation.require_seeded_noise("an audit")

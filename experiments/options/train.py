@@ -18,10 +18,12 @@ from envs.signals import SIGNAL_SETS
 from envs.tasks import default_federation, find_task
 from experiments.options.consent import require_consent
 from experiments.options.resuming import require_alone
+from experiments.workers.options import WorkerOptions
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
+from fl_core.run.ranges import SEED
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,12 @@ class TrainOptions:
     target or all."""
     yes: bool = False
     """Start also what takes more than a million federated rounds."""
+    seeds: int = 1
+    """Trainings, of the agent's seed and those that follow it, each in a folder of its own below one."""
     resume: Path | None = None
-    """Folder of an interrupted training to continue; every other option is taken from it."""
+    """Folder of an interrupted training, or of several, to continue; every other option is taken from it."""
+    workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
+    """Where several trainings run."""
     training: tyro.conf.OmitArgPrefixes[TrainingConfig] = field(default_factory=TrainingConfig)
     """Settings of the learning agent; --agent.NAME is each one's whole name."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
@@ -69,6 +75,20 @@ class TrainOptions:
             return
         self.check_cost()
         self.setting()
+        self.workers.check()
+        if self.seeds == 1:
+            self.require_no_workers()
+
+    def require_no_workers(self) -> None:
+        """Refuse workers for one training.
+
+        Raises:
+            InputError: there are some.
+        """
+        require(
+            self.workers == WorkerOptions(),
+            f"{' '.join(self.workers.typed)} is given, but there is one training, in this process; add --seeds.",
+        )
 
     def setting(self) -> Setting:
         """Make the setting of its environments.
@@ -100,8 +120,11 @@ class TrainOptions:
         """
         training, rounds = self.training, self.federation.rounds
         require_count("decision_rounds", self.decision_rounds)
+        require_count("seeds", self.seeds)
         updates = training.updates(decisions_per_episode(rounds, self.decision_rounds))
         total = rounds_ahead(training, 0, updates, rounds, find_reward(self.reward).needs_reference)
         validations = total - rounds_ahead(replace(training, validation_instances=1), 0, updates, rounds, False)
         name = "validation_instances" if 2 * validations > total else "timesteps" if training.timesteps else "episodes"
         require_consent(self.yes, total, name, getattr(training, name), self.federation.clients)
+        require_consent(self.yes, total * self.seeds, "seeds", self.seeds, self.federation.clients)
+        SEED.check("seed of the last training", training.seed + self.seeds - 1)

@@ -22,8 +22,8 @@ from fl_core.base.text import printable
 from fl_core.run.budget import UnstatedEpsilon, stated
 
 
-def make_run_folder(root: Path, task: str, controller: str, seed: int) -> Path:
-    """Make a new folder for one run.
+def make_run_folder(root: Path, task: str, controller: str, seed: int | str) -> Path:
+    """Make a new folder for one run, or for runs of several seeds.
 
     Raises:
         InputError: it cannot be made.

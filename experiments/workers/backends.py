@@ -134,7 +134,8 @@ class Ray(Backend):
         except self._of_job as error:
             return Outcome(failure=f"Ray could not run it: {first_line(error.cause)}.")
         except self._error as error:
-            raise WorkerDied(f"Ray reports {type(error).__name__}: {first_line(error)}") from error
+            first = ". ".join(str(error).split("\n")[0].split(". ")[:2])
+            raise WorkerDied(f"Ray reports {type(error).__name__}: {first}") from error
         return found
 
     @override

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import platform
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def packed(call: Call) -> bytes:
     """
     for module in file_modules():
         cloudpickle.register_pickle_by_value(module)
-    return bytes(cloudpickle.dumps((pack_parts(), executor_choices(), cloudpickle.dumps(call))))
+    return bytes(cloudpickle.dumps((os.getcwd(), pack_parts(), executor_choices(), cloudpickle.dumps(call))))
 
 
 def serve(content: bytes) -> Outcome:
@@ -100,7 +101,9 @@ def serve(content: bytes) -> Outcome:
 def _called(content: bytes) -> Call:
     """Unpack a call, after the parts that it may need."""
     torch.set_num_threads(1)  # several threads per worker on cores that all have one are many times slower
-    parts, choices, call = pickle.loads(content)
+    folder, parts, choices, call = pickle.loads(content)
+    with suppress(OSError):  # a node that does not share it may do without, if no path is relative to it
+        os.chdir(folder)
     unpack_parts(parts)
     if adopt_choices(choices, over_own=True):
         for forget in _stale:

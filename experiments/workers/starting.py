@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,10 @@ from urllib.parse import urlsplit
 
 from experiments.workers.backends import ANSWER_SECONDS, Backend, Dask, Processes, Ray
 from experiments.workers.options import WorkerOptions
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
+
+_GREETINGS = {"ray": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), "dask": b""}
+"""Bytes that make a cluster answer: Ray's are HTTP/2's preface and empty settings; Dask's scheduler speaks first."""
 
 
 @contextmanager
@@ -34,14 +38,14 @@ def _make(options: WorkerOptions) -> Backend:
     if options.backend == "processes":
         return Processes(options.jobs or 1)
     if options.address and options.address != "auto":
-        _require_answer(options.address)
+        _require_answer(options.backend, options.address)
     if options.backend == "ray":
         return Ray(options.address, options.jobs, options.gpus_per_job)
     return Dask(options.address, options.jobs)
 
 
-def _require_answer(address: str) -> None:
-    """Refuse an address where nothing listens, which the libraries would go on waiting for.
+def _require_answer(backend: str, address: str) -> None:
+    """Refuse an address where no cluster answers: the libraries would go on trying, some of them for ever.
 
     Raises:
         InputError: it is none, or nothing answers in time.
@@ -54,7 +58,10 @@ def _require_answer(address: str) -> None:
     if host is None or port is None:
         raise InputError(f"address is '{address}', but it must read HOST:PORT.")
     try:
-        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+        with socket.create_connection((host, port), timeout=ANSWER_SECONDS) as connection:
+            if parts.scheme != "tls" and not os.environ.get("RAY_USE_TLS"):
+                connection.sendall(_GREETINGS[backend])
+                require(bool(connection.recv(1)), f"address is '{address}', but no {backend} cluster answers there.")
     except OSError as error:
-        within = f"within {ANSWER_SECONDS} s" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
-        raise InputError(f"address is '{address}', but nothing answers there {within}.") from error
+        how = f"within {ANSWER_SECONDS} s" if isinstance(error, TimeoutError) else f"({error.strerror or error})"
+        raise InputError(f"address is '{address}', but no {backend} cluster answers there {how}.") from error

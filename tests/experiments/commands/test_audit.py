@@ -116,3 +116,24 @@ def test_pages_that_are_interrupted_go_on_to_the_same_pages(folder, monkeypatch,
     assert pages["stopped"] == pages["whole"]
     assert main(["audit", "--resume", "pages"]) == 2
     assert "holds no order.json" in capsys.readouterr().err
+
+
+def test_pages_by_two_processes_are_those_of_one(tmp_path, monkeypatch, capsys):
+    small = {"clients": 10, "rounds": 2, "epsilon": 2.0, "delta": 1e-5, "clip_norm": 0.5}
+    papers = {"dp-fedavg": ("dp-fedavg", small), "fedglp-adp": ("FedGLP-ADP", small)}  # as processes know their names
+    monkeypatch.setattr(audit_command, "PAPERS", papers)
+    pages = {}
+    for jobs in ("1", "2"):
+        (tmp_path / jobs).mkdir()
+        monkeypatch.chdir(tmp_path / jobs)
+        assert main(["audit", "--canaries", "40", "--papers", "pages", "--jobs", jobs]) == 0
+        assert capsys.readouterr().out.count("\nRecords: ") == 2
+        pages[jobs] = {path.name: path.read_bytes() for path in Path("pages").iterdir()}
+    assert len(pages["1"]) == 4
+    assert pages["2"] == pages["1"]
+
+
+def test_workers_of_one_audit_are_refused(folder, capsys):
+    assert main(["audit", *SMALL, "--jobs", "2"]) == 2
+    assert "--jobs 2 is given, but there is one audit, in this process; add --papers" in capsys.readouterr().err
+    assert not list(folder.iterdir())

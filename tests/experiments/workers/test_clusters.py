@@ -38,7 +38,7 @@ def play(seed: int, place: Path, node: Callable[[], str], progress: RowProgress)
     time.sleep(3)
     core = EnvCore(SETTING)
     run_to_the_end(core, FixedClip.for_env(core, clip_norm=0.5), [RunSettings(seed=seed)], progress)
-    return {"history": core.history[0], "state": core.federation.state.parameters.tolist()}
+    return {"history": core.history[0], "model": core.federation.state.server.tolist()}
 
 
 def works(place: Path, node: Callable[[], str], count: int = 6) -> list[Work]:

@@ -47,7 +47,7 @@ def test_a_backend_that_is_not_installed_names_what_to_install(backend: str, mon
     ("address", "sentence"),
     [
         ("nowhere", "address is 'nowhere', but it must read HOST:PORT"),
-        ("127.0.0.1:{}", "address is '127.0.0.1:.*', but nothing answers there"),
+        ("127.0.0.1:{}", "address is '127.0.0.1:.*', but no (ray|dask) cluster answers there"),
     ],
 )
 def test_an_address_that_does_not_answer_is_named(
