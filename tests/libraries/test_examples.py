@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from experiments.cli import main
 from tests.import_graph import ROOT
 from tests.libraries.conftest import TINY
 
@@ -30,10 +32,20 @@ def test_ppo_in_a_single_file() -> None:
 
 
 @pytest.mark.long
-def test_ppo_of_rllib() -> None:
+def test_ppo_of_rllib_comes_back_as_a_controller_that_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("ray.rllib")
-    [score] = example("rllib_ppo").train(1, steps=12, **TINY)
+    saved, place = tmp_path / "rllib.pt", tmp_path / "runs"
+    [score] = example("rllib_ppo").train(1, steps=12, save=saved, **TINY)
     assert 0 < score < 1
+    federation = {name: value for name, value in TINY.items() if name != "reward"}
+    options = [word for name, value in federation.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    options += ["--delta", "0.05", "--runs", str(place)]
+    assert main(["import", str(saved), "--knobs", "clip_norm", "--signals", "public", *options, "--trust"]) == 0
+    controllers = ["fixed", f"torchscript:{place / 'rllib'}"]
+    assert main(["compare", *options, "--seeds", "2", "--controllers", *controllers]) == 0
+    assert "rllib" in capsys.readouterr().out
 
 
 @pytest.mark.long
