@@ -67,7 +67,11 @@ PRINTED = [
 def test_a_command_of_the_readme_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, name, *arguments = shlex.split(command)
     carried_out: list[object] = []
-    monkeypatch.setattr(COMMANDS[name].load(), "execute", lambda self: carried_out.append(self))
+    kind = COMMANDS[name].load()
+    monkeypatch.setattr(kind, "execute", lambda self: carried_out.append(self))
+    if "runs/" in command:  # the folders of a user's runs are not here, and would be refused
+        for base in [base for base in kind.__mro__ if "check" in vars(base)]:
+            monkeypatch.setattr(base, "check", lambda self: None)
     assert cli.main([name, *arguments]) == 0
     assert len(carried_out) == 1
 

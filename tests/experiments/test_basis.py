@@ -47,6 +47,7 @@ TELLS = {
 }
 """Module that writes the number of an ε into a text -> the page that it stands on, which is rendered here."""
 REFUSES = {
+    "experiments/papers/cell_checks.py": "a record whose spent budget is out of range",
     "experiments/papers/cells.py": "the name of a paper's cell: what was asked for",
     "experiments/records/shown.py": "bad input",
     "fl_core/privacy/ledger.py": "a refused round, which certifies nothing",

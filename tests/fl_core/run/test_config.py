@@ -176,9 +176,8 @@ def test_settings_of_a_run_are_checked_when_made(settings):
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, NAN, "8", True])
-def test_the_budget_of_a_run_is_checked_when_it_starts(epsilon):
-    federation = Federation(config())
-    assert refusal(federation.start, [0], [RunSettings(seed=1, epsilon=epsilon)]).startswith(f"epsilon is {epsilon!r}")
+def test_the_budget_of_a_run_is_checked_when_it_is_set(epsilon):
+    assert refusal(RunSettings, seed=1, epsilon=epsilon).startswith(f"epsilon is {epsilon!r}")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, NAN, INF, 1e-12, 1e12])

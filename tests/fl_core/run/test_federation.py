@@ -232,13 +232,13 @@ def test_starting_a_row_leaves_the_others_untouched_and_equals_a_fresh_run():
     ("rows", "starts"),
     [
         ([0, 1], [RunSettings(seed=1), RunSettings(seed=2, partition="classes(50)")]),
-        ([0, 1], [RunSettings(seed=1), RunSettings(seed=2, epsilon=-1.0)]),
+        ([0, 1], [RunSettings(seed=1), RunSettings(seed=2, partition="shards(2000)")]),
         ([0, 1], [RunSettings(seed=1)]),
         ([0], [RunSettings(seed=1), RunSettings(seed=2)]),
         ([0, 5], [RunSettings(seed=1), RunSettings(seed=2)]),
         ([-1], [RunSettings(seed=1)]),
     ],
-    ids=["partition", "budget", "too-few", "too-many", "no-such-row", "negative-row"],
+    ids=["classes", "shards", "too-few", "too-many", "no-such-row", "negative-row"],
 )
 def test_a_start_that_is_refused_changes_nothing(rows, starts):
     federation = Federation(config("fedper"), runs=2)
