@@ -45,7 +45,7 @@ class TrainCommand(TrainOptions):
             folder = self.resume
             if holds_several(folder):
                 return self._train_seeds(folder)
-            self.require_no_workers()
+            self.workers.require_none("training", "--seeds")
             if is_complete(folder):
                 print(
                     f"The training in '{folder}' is complete, so nothing was changed. Controller: {folder / CONTROLLER}"

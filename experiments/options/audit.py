@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
+from typing_extensions import override
 
 from envs.tasks import default_federation
-from experiments.options.resuming import require_alone
+from experiments.options.resuming import Resumable
 from experiments.workers.options import WorkerOptions
 from fl_core.audit.ranges import CANARIES
 from fl_core.base.errors import require
@@ -18,7 +19,7 @@ from fl_core.run.ranges import SEED
 
 
 @dataclass(frozen=True)
-class AuditOptions:
+class AuditOptions(Resumable):
     """Attacks on the real rounds of a method: does one client move, and show in, what is released as little as claimed?
 
     Prints claimed and certified epsilon, what was measured, and a verdict; figures go to a folder below --runs.
@@ -46,15 +47,8 @@ class AuditOptions:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def check(self) -> None:
-        """Refuse names and numbers that no command of this kind can have.
-
-        Raises:
-            InputError: one of them is not allowed.
-        """
-        if self.resume is not None:
-            require_alone(self)
-            return
+    @override
+    def check_new(self) -> None:
         CANARIES.check("canaries", self.canaries)
         SEED.check("seed", self.seed)
         if self.clip_norm:
@@ -63,8 +57,5 @@ class AuditOptions:
         require(not both, "page and papers are both given, but the pages of papers have names of their own.")
         self.workers.check()
         if self.papers is None:
-            require(
-                self.workers == WorkerOptions(),
-                f"{' '.join(self.workers.typed)} is given, but there is one audit, in this process; add --papers.",
-            )
+            self.workers.require_none("audit", "--papers")
             self.federation.require_seeded_noise("an audit")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from typing_extensions import override
 
 from envs.generators import parse_generator
 from envs.instances import INSTANCES, PLACE
@@ -15,7 +16,7 @@ from envs.tasks import default_federation
 from experiments.contenders.specs import COARSE_VALUES, read_specs, trainings_named
 from experiments.contenders.varied import read_varied
 from experiments.options.consent import require_consent
-from experiments.options.resuming import require_alone
+from experiments.options.resuming import Resumable
 from experiments.workers.options import WorkerOptions
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.values import read_list
@@ -27,7 +28,7 @@ DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-de
 
 
 @dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(Resumable):
     """Controllers on the same held-out instances, at the same epsilon and delta; leaves a report."""
 
     task: str = "digits"
@@ -64,15 +65,8 @@ class CompareOptions:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def check(self) -> None:
-        """Refuse names and numbers that no command of this kind can have.
-
-        Raises:
-            InputError: one of them is not allowed.
-        """
-        if self.resume is not None:
-            require_alone(self)
-            return
+    @override
+    def check_new(self) -> None:
         require(bool(self.controllers), "controllers is empty, but it needs at least one name.")
         self._check_size(sum(map(trainings_named, read_specs(self.controllers))))
         require_name("train_on", self.train_on, POPULATIONS)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from typing_extensions import override
 
-from experiments.options.resuming import require_alone
+from experiments.options.resuming import Resumable
 from experiments.papers.tables import find_table
 from experiments.workers.options import WorkerOptions
 from fl_core.base.errors import require, require_count, require_name
@@ -20,7 +21,7 @@ from fl_core.run.config import FederationConfig
 
 
 @dataclass(frozen=True)
-class PaperOptions:
+class PaperOptions(Resumable):
     """A table of a paper beside our numbers. Finished cells are kept: the same command again, or --resume, goes on."""
 
     name: Annotated[str, tyro.conf.Positional] = ""
@@ -65,15 +66,8 @@ class PaperOptions:
     workers: tyro.conf.OmitArgPrefixes[WorkerOptions] = field(default_factory=WorkerOptions)
     """Where cells run."""
 
-    def check(self) -> None:
-        """Refuse names and numbers that no command of this kind can have.
-
-        Raises:
-            InputError: one of them is not allowed.
-        """
-        if self.resume is not None:
-            require_alone(self)
-            return
+    @override
+    def check_new(self) -> None:
         if not self.name:
             return
         table = find_table(self.name, self.measure, self.target)

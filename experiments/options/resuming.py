@@ -1,14 +1,36 @@
-"""The option `--resume`, beside which no other stands."""
+"""The option `--resume`, beside which no other stands, and the check of commands that have it."""
 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from fl_core.base.errors import InputError
 
 
-def require_alone(command: Any) -> None:
+class Resumable:
+    """Options of a command that can go on with what was interrupted."""
+
+    resume: Path | None
+
+    def check(self) -> None:
+        """Refuse names and numbers that no command of this kind can have.
+
+        Raises:
+            InputError: one of them is not allowed, or stands beside `resume`.
+        """
+        if self.resume is None:
+            self.check_new()
+        else:
+            _require_alone(self)
+
+    def check_new(self) -> None:
+        """Check the options of work that begins, as `check` does."""
+        raise NotImplementedError
+
+
+def _require_alone(command: Any) -> None:
     """Refuse other options beside `--resume`, which takes them from the folder.
 
     Args:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from typing_extensions import override
 
 from envs.instances import INSTANCES
 from envs.tasks import default_federation
 from experiments.contenders.specs import read_spec
 from experiments.options.consent import require_consent
-from experiments.options.resuming import require_alone
+from experiments.options.resuming import Resumable
 from experiments.records.shown import SHOWS, Shown
 from fl_core.base.errors import require_name
 from fl_core.data.populations import POPULATIONS
@@ -26,7 +27,7 @@ SHOW_HELP = (
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Resumable):
     """One federated run under one controller. Its rounds go to a folder below --runs, and to TensorBoard."""
 
     task: str = "digits"
@@ -50,15 +51,8 @@ class RunOptions:
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
 
-    def check(self) -> None:
-        """Refuse names and numbers that no command of this kind can have.
-
-        Raises:
-            InputError: one of them is not allowed.
-        """
-        if self.resume is not None:
-            require_alone(self)
-            return
+    @override
+    def check_new(self) -> None:
         SEED.check("seed", self.seed)
         rounds, clients = self.federation.rounds, self.federation.clients
         require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from typing_extensions import override
 
 from agents.config import TrainingConfig
 from agents.costs import decisions_per_episode, rounds_ahead
@@ -17,7 +18,7 @@ from envs.rewards import REWARDS, find_reward
 from envs.signals import SIGNAL_SETS
 from envs.tasks import default_federation, find_task
 from experiments.options.consent import require_consent
-from experiments.options.resuming import require_alone
+from experiments.options.resuming import Resumable
 from experiments.workers.options import WorkerOptions
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.data.populations import POPULATIONS
@@ -27,7 +28,7 @@ from fl_core.run.ranges import SEED
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(Resumable):
     """Train a controller on the task's training instances; the best on validation is saved as one folder."""
 
     task: str = "digits"
@@ -64,31 +65,13 @@ class TrainOptions:
     """Settings of the federation; --federation.NAME is each one's whole name, and has to be written for those that an
     agent could have: learning-rate, batch-size, device, optimizer, momentum and weight-decay."""
 
-    def check(self) -> None:
-        """Refuse names and numbers that no command of this kind can have.
-
-        Raises:
-            InputError: one of them is not allowed.
-        """
-        if self.resume is not None:
-            require_alone(self)
-            return
+    @override
+    def check_new(self) -> None:
         self.check_cost()
         self.setting()
         self.workers.check()
         if self.seeds == 1:
-            self.require_no_workers()
-
-    def require_no_workers(self) -> None:
-        """Refuse workers for one training.
-
-        Raises:
-            InputError: there are some.
-        """
-        require(
-            self.workers == WorkerOptions(),
-            f"{' '.join(self.workers.typed)} is given, but there is one training, in this process; add --seeds.",
-        )
+            self.workers.require_none("training", "--seeds")
 
     def setting(self) -> Setting:
         """Make the setting of its environments.

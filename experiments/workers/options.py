@@ -44,6 +44,21 @@ class WorkerOptions:
             for word in (f"--{one.name.replace('_', '-')}", str(value))
         ]
 
+    def require_none(self, one: str, several: str) -> None:
+        """Refuse options of workers beside a single job, which runs in this process.
+
+        Args:
+            one: the job, in words.
+            several: option that asks for more of them.
+
+        Raises:
+            InputError: there are some.
+        """
+        require(
+            self == WorkerOptions(),
+            f"{' '.join(self.typed)} is given, but there is one {one}, in this process; add {several}.",
+        )
+
     def check(self) -> None:
         """Refuse values that are not allowed together, or a backend that is not installed.
 
