@@ -14,16 +14,14 @@ from agents.weights import Tensors, read_tensors, write_tensors
 from envs import EnvCore
 from envs.acting import Policy
 from fl_core.base.errors import require
+from fl_core.base.fields import check_types
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, require_same, sealed, understood
-from fl_core.base.text import short
 from policies.catalog import CONTROLLERS
 
 FORMAT = 3
 RECORD = "state.json"
 _CONTROLLER = "controller."
-_ABOUT = {"settings": dict, "controller": str, "seed": int, "search_instances": int, "train_on": str, "show": str}
-"""Types of what a state says about its run."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +144,6 @@ def load_run_state(folder: Path) -> RunState:
     record = read_sealed(path, FORMAT)
     with understood(f"The file '{path}' describes no run; start it anew"):
         about, plain, remembers = dict(record["about"]), dict(record["plain"]), record["remembers"]
-        for name, kind in _ABOUT.items():
-            require(type(about[name]) is kind, f"The file '{path}' says that {name} is {short(about[name])}.")
         file, checksum = folder / Path(record["tensors"]).name, str(record["tensors_sha256"])
         tensors = read_tensors(file, checksum, finite=False)  # a figure that is not known yet is NaN
         held = sum(name.startswith(_CONTROLLER) for name in tensors)
@@ -157,4 +153,6 @@ def load_run_state(folder: Path) -> RunState:
         core = {"tensors": tensors, "plain": plain}
         made_in = dict(record["made_in"])
         memories = None if remembers is None else memory
-        return RunState(about=about, made_in=made_in, core=core, memory=memories, **about)
+        state = RunState(about=about, made_in=made_in, core=core, memory=memories, **about)
+        check_types(state, f"The file '{path}'")
+        return state

@@ -44,6 +44,8 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
         ),
         "a list of names with numbers",
     ),
+    "dict[str, Any]": (lambda v: isinstance(v, dict), "names with values"),
+    "tuple[Any, ...] | None": (lambda v: v is None or isinstance(v, tuple), "a list or nothing"),
     "dict[str, float]": (
         lambda v: isinstance(v, dict) and all(map(_is_finite, v.values())),
         "names with numbers",
