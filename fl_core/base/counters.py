@@ -7,6 +7,7 @@ its own. What a client draws costs nothing for clients that do not take part.
 from __future__ import annotations
 
 import zlib
+from typing import Any, overload
 
 from fl_core.base.libraries import Tensor, torch
 from fl_core.base.streams import stream_seed
@@ -15,17 +16,21 @@ _WORD = 2**32 - 1
 _INCREMENT = 0x9E3779B9
 
 
-def mixed(first: Tensor, second: Tensor | int) -> Tensor:
+@overload
+def mixed(first: int, second: int) -> int: ...
+@overload
+def mixed(first: Tensor, second: Tensor | int) -> Tensor: ...
+def mixed(first: Any, second: Any) -> Any:
     """Hash two words into one, by the finalizer of SplitMix32 after each; for one first, no two seconds give the same.
 
     Args:
-        first: int64 in 0..2³² − 1, of any shape.
+        first: int64 in 0..2³² − 1, of any shape, or a whole number.
         second: likewise, of a shape that broadcasts with it.
     """
     return _scrambled(_scrambled(first) ^ second)
 
 
-def _scrambled(word: Tensor) -> Tensor:
+def _scrambled(word: Any) -> Any:
     word = (word + _INCREMENT) & _WORD
     word = ((word ^ (word >> 16)) * 0x21F0AAAD) & _WORD  # both factors are below 2³¹, so no product overflows
     word = ((word ^ (word >> 15)) * 0x735A2D97) & _WORD
@@ -57,5 +62,4 @@ def stream_words(seed: int, stream: str, purpose: str, round_index: int) -> int:
         round_index: rounds done.
     """
     whole = stream_seed(seed, stream, round_index) ^ zlib.crc32(purpose.encode())
-    words = torch.tensor([whole & _WORD, whole >> 32])
-    return int(mixed(words[0], words[1]))
+    return mixed(whole & _WORD, whole >> 32)
