@@ -80,9 +80,9 @@ def _search_price(player: Player, config: FederationConfig) -> str:
 
 def _tested(episode: Episode, config: FederationConfig) -> str:
     """Name the clients that the mean of their accuracies is over, and its standard error where they are a sample."""
-    if not 0 < config.evaluation_clients < config.clients:
+    if config.tested_clients == config.clients:
         return f"{config.clients} clients"
-    sample = f"{config.evaluation_clients:,} of {config.clients:,} clients"
+    sample = f"{config.tested_clients:,} of {config.clients:,} clients"
     errors = episode.trajectory.get("personal_accuracy_error")
     return f"{sample} (standard error {errors[-1]:.1%})" if errors else sample
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from envs.playing import RowProgress
@@ -174,6 +175,10 @@ class _Group(Generic[T]):
     missing: int = 0
     end: T | None = None
 
+    def proceed(self) -> Sequence[Work]:
+        """Send the plan the results of its jobs, all of which are there; returns its next jobs."""
+        return self.plan.send([one for one in self.results if one is not None])
+
 
 @dataclass
 class _Task:
@@ -196,7 +201,7 @@ class _Sweep(Generic[T]):
 
     def run(self) -> list[T]:
         for group in self._groups:
-            self._advance(group, lambda group=group: next(group.plan))  # type: ignore[misc]
+            self._advance(group, partial(next, group.plan))
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self._backend.width:
                 task = self._waiting.popleft()
@@ -220,7 +225,7 @@ class _Sweep(Generic[T]):
         group.missing = len(tasks)
         self._waiting.extend(tasks)
         if not tasks:
-            self._advance(group, lambda: group.plan.send([one for one in group.results if one is not None]))
+            self._advance(group, group.proceed)
 
     def _recalled(self, work: Work) -> dict[str, Any] | None:
         found = self._finished.recall(work.job, lambda rounds: self._watch.advanced(work, rounds))
@@ -272,4 +277,4 @@ class _Sweep(Generic[T]):
         group.results[task.place] = results
         group.missing -= 1
         if not group.missing:
-            self._advance(group, lambda: group.plan.send([one for one in group.results if one is not None]))
+            self._advance(group, group.proceed)

@@ -302,6 +302,11 @@ class FederationConfig:
         return torch.device(self.device)
 
     @property
+    def tested_clients(self) -> int:
+        """Clients whose models are tested."""
+        return min(self.clients, self.evaluation_clients or self.clients)
+
+    @property
     def cohort(self) -> float:
         """Expected number of clients per round: qN for Poisson cohorts, and qN rounded, at least 1, for fixed ones."""
         expected = self.sampling_rate * self.clients

@@ -290,11 +290,11 @@ class Simulation:
 
     def _tested(self) -> Tensor:
         """Draw the clients of each run that are tested, all if they are few `[runs, tested]`; the same all along."""
-        clients, most = self.config.clients, self.config.evaluation_clients
-        if most == 0 or clients <= most:
+        clients, tested = self.config.clients, self.config.tested_clients
+        if tested == clients:
             return torch.arange(clients, device=self.device).expand(self.runs, -1)
         drawn = [
-            np.sort(numpy_generator(seed, "evaluation").choice(clients, most, replace=False, shuffle=False))
+            np.sort(numpy_generator(seed, "evaluation").choice(clients, tested, replace=False, shuffle=False))
             for seed in self.seeds
         ]
         return torch.from_numpy(np.stack(drawn)).to(self.device)
