@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import fl_core
 from envs.signals import CONTEXT_PREFIX, Feature, share_scale
 from fl_core.base.errors import require_name
 from fl_core.data.partition import concentration
+from fl_core.models.layout import Layout
+from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import FloatArray
 
 CONTEXTS = ("hidden", "visible")
@@ -21,38 +22,36 @@ class ContextFeature:
     """A line of the catalogue.
 
     Attributes:
-        read: its value for a row of a federation.
+        read: its value for the settings that runs share, a run's own, and the model.
         scale: from the value to the feature, for arrays.
         scaled: what `scale` does, in words.
         summary: what it is.
     """
 
-    read: Callable[[fl_core.Federation, int], float]
+    read: Callable[[FederationConfig, RunSettings, Layout], float]
     scale: Callable[[FloatArray], FloatArray]
     scaled: str
     summary: str
 
 
-def _learning_rate(federation: fl_core.Federation, row: int) -> float:
-    own = federation.settings[row].learning_rate
-    return federation.config.learning_rate if own is None else own
+def _learning_rate(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.learning_rate if run.learning_rate is None else run.learning_rate
 
 
-def _concentration(federation: fl_core.Federation, row: int) -> float:
-    own = federation.settings[row].partition
-    return concentration(federation.config.partition if own is None else own, federation.model.classes)
+def _concentration(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return concentration(config.partition if run.partition is None else run.partition, model.classes)
 
 
-def _clients(federation: fl_core.Federation, row: int) -> float:
-    return federation.config.clients
+def _clients(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.clients
 
 
-def _parameters(federation: fl_core.Federation, row: int) -> float:
-    return federation.model.size
+def _parameters(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return model.size
 
 
-def _update_scale(federation: fl_core.Federation, row: int) -> float:
-    return float(federation.update_scales[row])
+def _update_scale(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.update_scale if run.update_scale is None else run.update_scale
 
 
 def _rate_scale(rate: FloatArray) -> FloatArray:

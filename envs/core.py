@@ -5,7 +5,7 @@ The faces for Gymnasium and stable-baselines3 are thin layers over this class; i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,26 +15,22 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.actions import read_actions, require_finite, share_outside
-from envs.context import context_features
+from envs.actions import read_actions, share_outside
+from envs.context import CONTEXT
+from envs.controls import Controls, with_prefix
 from envs.episodes import Episodes
 from envs.fleet import Fleet
 from envs.generators import parse_generator
 from envs.instances import instance_seeds
-from envs.knobs import PER_LAYER, make_knobs, plan_values
-from envs.listing import Listing
-from envs.observer import Observer
+from envs.knobs import PER_LAYER
 from envs.references import ReferenceAccuracies
-from envs.relative_clip import ClipReference
 from envs.resets import read_rows
 from envs.rewards import DIVERGENCE_PENALTY, RewardInputs, find_reward
 from envs.setting import Setting
-from envs.signals import FEATURE_BOUND, make_features
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require
-from fl_core.privacy.telemetry import parse_telemetry
+from fl_core.models.layout import Layout
 from fl_core.run.config import RunSettings
-from fl_core.run.evaluation import EVALUATED
 from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, FloatArray, RoundPlan
 
@@ -48,6 +44,7 @@ class EnvCore(Episodes):
         task: the task as it runs, accounted signals paid for.
         generator: distribution of the instances' settings.
         fleet: the runs, in a federation for each shape of instance.
+        controls: what turns actions into plans, and reports into observations.
         knobs: knob of each action coordinate.
         features: feature of each observation entry.
         pool: instances of the spec's set, by seed.
@@ -68,22 +65,16 @@ class EnvCore(Episodes):
         self._reward = find_reward(spec.reward)
         self.generator = parse_generator(spec.generator)
         self.fleet = Fleet(self.task.federation, runs, self.generator.shapes)
-        recipe = self.federation.recipe
-        layers = [span.name for span in self.federation.model.layers]
-        defaults = self.federation.default_knobs(0)
-        self.knobs = make_knobs(self.task, spec.knobs, recipe.knobs, layers, defaults)
-        bought = parse_telemetry(self.task.federation.telemetry)
-        seen = make_features(spec.signals, self.knobs, self.federation.model.classes, bought, layers)
-        self.features = Listing((*seen, *context_features(spec.context)))
+        recipe, layout = self.federation.recipe, self.federation.model
+        self.controls = Controls(self.task, spec, layout, self.federation.charging.knob_defaults(0), runs)
+        self.knobs, self.features = self.controls.knobs, self.controls.features
         self.judges_server = recipe.personalization.judged_by_server
         accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
         super().__init__(self.fleet, runs, accuracy, [knob.name for knob in self.knobs])
-        self._observer = Observer(self.fleet, runs, self.knobs, self.features, self.task.federation.rounds)
-        self._needs_evaluation = self._reward.every_decision or self._observer.needs_evaluation
-        self._clips = ClipReference(self.task, runs)
+        self._needs_evaluation = self._reward.every_decision or self.controls.needs_evaluation
         self._references = ReferenceAccuracies(self.task, self.generator, accuracy)
         if self.generator.axes:
-            self._check_generator(layers)
+            self._check_generator([span.name for span in layout.layers])
 
     def _check_generator(self, layers: Sequence[str]) -> None:
         """Refuse a generator some of whose instances cannot be, before any is played."""
@@ -104,6 +95,16 @@ class EnvCore(Episodes):
         return self.fleet.members[0]
 
     @property
+    def layout(self) -> Layout:
+        """Layout of the model, that of the first shape."""
+        return self.federation.model
+
+    @property
+    def noise_at(self) -> Callable[[float | None], float]:
+        """Uniform noise multiplier of the first run as a function of ε (None: its own)."""
+        return self.federation.charging.noise_at(0)
+
+    @property
     def rounds(self) -> NDArray[np.int64]:
         """Rounds done by each run `[runs]`."""
         return self.fleet.rounds
@@ -111,12 +112,12 @@ class EnvCore(Episodes):
     @property
     def observation_space(self) -> spaces.Box:
         """Space of one run's observation."""
-        return spaces.Box(-FEATURE_BOUND, FEATURE_BOUND, (len(self.features),), np.float32)
+        return self.controls.observation_space
 
     @property
     def action_space(self) -> spaces.Box:
         """Space of one run's action."""
-        return spaces.Box(-1.0, 1.0, (len(self.knobs),), np.float32)
+        return self.controls.action_space
 
     # ---------------------------------------------------------------- episodes
 
@@ -132,12 +133,25 @@ class EnvCore(Episodes):
         require(len(settings) == len(rows), f"There are {len(settings)} settings for {len(rows)} rows.")
         settings = [self.generator.fill(one) for one in settings]
         self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
-        self._clips.reset(rows, [self.fleet.of(row).model.size for row in rows])
         if self._reward.needs_reference:
             self._references.expect(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}
         self._begin(rows, metrics)
-        self._observer.begin(rows, metrics)
+        self.controls.begin(rows, [self.fleet.of(row).model.size for row in rows], {**metrics, **self._context(rows)})
+        self._observe(rows)
+
+    def _context(self, rows: Sequence[int]) -> dict[str, FloatArray]:
+        """Read the settings that features are made of by figure `[runs]`, for some rows."""
+        found = {feature.figure: np.full(self.runs, np.nan) for feature in self.features if feature.figure in CONTEXT}
+        for name, values in found.items():
+            for row in rows:
+                member = self.fleet.of(row)
+                values[row] = CONTEXT[name].read(member.config, member.settings[row], member.model)
+        return found
+
+    def _observe(self, rows: Sequence[int]) -> None:
+        """Make the observations of some rows anew."""
+        self.controls.observe(rows, self.fleet.rounds, self.fleet.noise_multipliers)
 
     @checked
     def references(self, seeds: Sequence[int]) -> list[float]:
@@ -169,22 +183,16 @@ class EnvCore(Episodes):
         if not self.begun.any():
             raise gym.error.ResetNeeded("Cannot step before a reset: no run has begun.")
         active = chosen & ~self.finished
-        require_finite(coordinates, active, self.knobs)
-        coordinates[~active] = 0.0
-        values = [knob.decode(coordinates[:, i]) for i, knob in enumerate(self.knobs)]
-        self._observer.note_actions(values, active)
-        absolute = self._clips.resolve(plan_values(self.knobs, values))
-        plan = RoundPlan.from_values(self.runs, absolute, self.task.clip_norm)
-        self._clips.applied(plan.clip_norm, active)
+        plan = self.controls.plan(coordinates, active)
         ended, diverged = self._advance(plan, active, share_outside(coordinates))
         previous = {name: value.copy() for name, value in self._metrics.items()}
         if self._needs_evaluation or ended.any():
             metrics = self.fleet.evaluate()
             # A row's figures must not tell that another row's episode has ended.
             self._record_evaluation(metrics, active if self._needs_evaluation else ended)
-            self._observer.note_figures(metrics, active)
+            self.controls.note_figures(metrics, active)
         self.finished |= ended
-        self._observer.observe(list(np.flatnonzero(active)))
+        self._observe(list(np.flatnonzero(active)))
         return self._rewards(previous, active, ended, diverged), ended
 
     def end_diverged(self, actions: NDArray[Any]) -> None:
@@ -205,23 +213,17 @@ class EnvCore(Episodes):
         """Run the rounds of one decision; returns which runs ended, and which of them with a model no longer finite."""
         ended = np.zeros(self.runs, dtype=bool)
         diverged = np.zeros(self.runs, dtype=bool)
-        sums: dict[str, FloatArray] = {}
-        counts = np.zeros(self.runs)
         for _ in range(self.spec.decision_rounds):
             going = active & ~ended
             if not going.any():
                 break
             report = self.fleet.run_round(plan, going, evaluate=self.spec.evaluate_every_round)
             self._record(report, outside)
-            self._clips.observe(report)
-            counts += report.ran
-            for name, value in report.figures.items():
-                sums[name] = sums.get(name, np.zeros(self.runs)) + np.where(report.ran, value, 0.0)
+            self.controls.note_round(report)
             broken = report.ran & ~np.isfinite(report.figures.get("server_norm", np.zeros(self.runs)))
             diverged |= broken
             ended |= going & (report.refused | broken | self.fleet.over)
-        means = {name: value / np.maximum(counts, 1) for name, value in sums.items() if name not in EVALUATED}
-        self._observer.note_figures(means, counts > 0)
+        self.controls.end_decision()
         return ended, diverged
 
     def _rewards(
@@ -257,13 +259,12 @@ class EnvCore(Episodes):
 
     def observe(self) -> NDArray[np.float32]:
         """Return the observations of all runs `[runs, features]`, as a copy."""
-        return self._observer.observation
+        return self.controls.observation
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to continue from between two decisions: `tensors` by name, `plain` as JSON-able values."""
         state = self.fleet.state_dict()
-        arrays = self._observer.state_dict() | {f"metrics.{name}": value for name, value in self._metrics.items()}
-        arrays |= {f"clips.{name}": value for name, value in self._clips.state_dict().items()}
+        arrays = self.controls.state_dict() | {f"metrics.{name}": value for name, value in self._metrics.items()}
         state["tensors"] |= {f"env.{name}": torch.from_numpy(value.copy()) for name, value in arrays.items()}
         state["plain"] |= self._plain_state()
         return state
@@ -280,9 +281,8 @@ class EnvCore(Episodes):
             for name, value in state["tensors"].items()
             if name.startswith("env.")
         }
-        self._observer.load_state_dict(arrays)
-        self._metrics = _with_prefix(arrays, "metrics.")
-        self._clips.load_state_dict(_with_prefix(arrays, "clips."))
+        self.controls.load_state_dict(arrays)
+        self._metrics = with_prefix(arrays, "metrics.")
         self._load_plain_state(state["plain"])
         if self._reward.needs_reference:
             self._references.expect([self.fleet.of(row).settings[row] for row in range(self.runs)])
@@ -294,10 +294,6 @@ class EnvCore(Episodes):
             "knobs": [asdict(knob) for knob in self.knobs],
             "features": [feature.name for feature in self.features],
         }
-
-
-def _with_prefix(arrays: Mapping[str, FloatArray], prefix: str) -> dict[str, FloatArray]:
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def make_core(runs: int = 1, setting: Setting | None = None, **settings: Any) -> EnvCore:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.context import CONTEXT
-from envs.fleet import Fleet
 from envs.knobs import Knob
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.run.evaluation import EVALUATED
@@ -23,9 +22,9 @@ class Observer:
         needs_evaluation: True if a feature is an accuracy or a loss.
     """
 
-    def __init__(self, fleet: Fleet, runs: int, knobs: Sequence[Knob], features: Sequence[Feature], rounds: int):
-        """Watch the runs of a fleet, each of so many rounds, by these features."""
-        self._fleet, self._knobs, self._features, self._rounds = fleet, knobs, features, rounds
+    def __init__(self, runs: int, knobs: Sequence[Knob], features: Sequence[Feature], rounds: int):
+        """Watch `runs` runs, each of so many rounds, by these features."""
+        self._knobs, self._features, self._rounds = knobs, features, rounds
         self.needs_evaluation = any(feature.figure in EVALUATED for feature in features)
         self._figures: dict[str, FloatArray] = {feature.figure: np.full(runs, np.nan) for feature in features}
         self._actions = np.zeros((runs, len(knobs)))
@@ -36,20 +35,12 @@ class Observer:
         """Copy of the observations of all runs `[runs, features]`."""
         return self._observation.copy()
 
-    def begin(self, rows: Sequence[int], metrics: Mapping[str, FloatArray]) -> None:
-        """Observe rows before their first round; `metrics` are accuracies and losses `[runs]` where features need them.
-
-        The fleet has started their runs.
-        """
+    def begin(self, rows: Sequence[int], known: Mapping[str, FloatArray]) -> None:
+        """Forget all that was seen of some rows, and note the figures `[runs]` known before their first round."""
         for row in rows:
             self._actions[row] = [knob.encode(knob.default) for knob in self._knobs]
             for name, values in self._figures.items():
-                values[row] = np.nan
-                if name in EVALUATED:
-                    values[row] = metrics[name][row]
-                if name in CONTEXT:
-                    values[row] = CONTEXT[name].read(self._fleet.of(row), row)
-        self.observe(rows)
+                values[row] = known[name][row] if name in EVALUATED or name in CONTEXT else np.nan
 
     def note_actions(self, values: Sequence[FloatArray], rows: BoolArray) -> None:
         """Note the decoded values of each knob `[runs]` as the last actions of some runs."""
@@ -62,11 +53,17 @@ class Observer:
             if name in figures:
                 self._figures[name] = np.where(rows, figures[name], values)
 
-    def observe(self, rows: Sequence[int]) -> None:
-        """Make the observations of some rows anew."""
+    def observe(self, rows: Sequence[int], done: NDArray[np.int64], noise_multipliers: FloatArray) -> None:
+        """Make the observations of some rows anew.
+
+        Args:
+            rows: places of the runs.
+            done: rounds done by each run `[runs]`.
+            noise_multipliers: those of the runs' uniform schedules `[runs]`.
+        """
         values = dict(self._figures)
-        values[ROUND_FRACTION] = self._fleet.rounds / self._rounds
-        values[NOISE_LEVEL] = self._fleet.noise_multipliers
+        values[ROUND_FRACTION] = done / self._rounds
+        values[NOISE_LEVEL] = noise_multipliers
         for i, knob in enumerate(self._knobs):
             values[last_action(knob.name)] = self._actions[:, i]
         for column, feature in enumerate(self._features):

@@ -59,14 +59,13 @@ class View:
     @classmethod
     def _of_core(cls, env: Any, core: Any) -> View:
         try:
-            federation = core.federation
             view = cls(
                 tuple(core.knobs),
                 tuple(core.features),
-                federation.config.rounds,
+                core.task.federation.rounds,
                 core.spec.decision_rounds,
-                {span.name: span.stop - span.start for span in federation.model.layers},
-                federation.noise_at(0),
+                {span.name: span.stop - span.start for span in core.layout.layers},
+                core.noise_at,
             )
         except AttributeError as error:
             raise InputError(f"A {type(env).__name__} is no DPilot environment.") from error

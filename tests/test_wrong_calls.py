@@ -64,7 +64,6 @@ CALLS: Mapping[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Federation.start": (FED.start, {"rows": [0], "settings": [RunSettings(seed=1)]}),
     "Federation.run_round": (FED.run_round, {"plan": RoundPlan.constant(2), "evaluate": False}),
     "Federation.evaluate": (FED.evaluate, {"mode": "holdout"}),
-    "Federation.default_knobs": (FED.default_knobs, {"row": 0}),
     "RoundPlan.constant": (RoundPlan.constant, {"runs": 2, "clip_norm": 1.0, "server_learning_rate": 1.0}),
     "RoundPlan.from_values": (
         RoundPlan.from_values,

@@ -23,7 +23,7 @@ def prior_rounds(core: EnvCore, rounds: Mapping[int, int]) -> tuple[PriorRounds,
         own = core.generator.fill(RunSettings(seed=seed)).epsilon
         epsilon = config.epsilon if own is None else own
         by_epsilon[epsilon] = by_epsilon.get(epsilon, 0) + count
-    noise = core.federation.noise_at(0)
+    noise = core.noise_at
     return tuple(
         PriorRounds(
             count, config.rounds, epsilon, noise(epsilon) if recipe.exchanges else math.inf, config.accounting_rate

@@ -31,6 +31,7 @@ class Layout:
     Attributes:
         name: of the network in the catalogue.
         size: number of parameters.
+        classes: number of logits.
         tensors: one span per parameter tensor (`conv1.weight`, `conv1.bias`, ...), in order.
         layers: one span per layer with parameters, in order; the last is the head.
         convolutions: those of the layers that are convolutions (weights and bias).
@@ -38,6 +39,7 @@ class Layout:
 
     name: str
     size: int
+    classes: int
     tensors: tuple[Span, ...]
     layers: tuple[Span, ...]
     convolutions: tuple[Span, ...]

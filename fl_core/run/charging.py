@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,19 @@ class Charging:
         """Runs that can pay for no further round `[runs]`: less is left than `NOTHING` and half an equal share."""
         least = min(NOTHING, 0.5 / self._config.rounds)
         return np.array([budget.remaining_share < least for budget in self.budgets])
+
+    def noise_at(self, row: int) -> Callable[[float | None], float]:
+        """Return the uniform noise multiplier of a run as a function of ε (None: its own)."""
+        return partial(self._noise_at, row)  # no closure, as environments and controllers are pickled
+
+    def _noise_at(self, row: int, epsilon: float | None) -> float:
+        budget = self.budgets[row]
+        return (budget if epsilon is None else budget.renewed(epsilon)).uniform_noise_multiplier
+
+    def knob_defaults(self, row: int) -> dict[str, float]:
+        """Return the value of every knob of a run where nobody sets it, by name."""
+        own = {knob.name: knob.default for knob in self._recipe.knobs}
+        return own | self._recipe.personalization.knob_defaults(self.noise_at(row), self._config.rounds)
 
     # ---------------------------------------------------------------- clients' own budgets
 

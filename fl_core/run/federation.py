@@ -7,8 +7,7 @@ at different rounds: every draw is a function of (seed, stream, round), so a row
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,24 +141,7 @@ class Federation(Simulation):
         """Set initial models, state and knob defaults of a run whose books are open."""
         self.secrets[row] = new_secret() if self.config.noise == "secret" else b""
         self.state.restart(row, self.recipe, self.model, self.model.initial(self.settings[row].seed, self.device))
-        self._defaults[row] = {knob.name: knob.default for knob in self.recipe.knobs}
-        self._defaults[row] |= self.recipe.personalization.knob_defaults(self.noise_at(row), self.config.rounds)
-
-    @checked
-    def default_knobs(self, row: int) -> dict[str, float]:
-        """Return the value of every knob of a run where nobody sets it, by name."""
-        return dict(self._defaults[row])
-
-    @checked
-    def noise_at(self, row: int) -> Callable[[float | None], float]:
-        """Return the uniform noise multiplier of a run as a function of ε (None: its own)."""
-        return partial(self._noise_at, row)  # no closure, as environments and controllers are pickled
-
-    def _noise_at(self, row: int, epsilon: float | None) -> float:
-        budget = self.charging.budgets[row]
-        if epsilon is None:
-            return budget.uniform_noise_multiplier
-        return budget.renewed(epsilon).uniform_noise_multiplier
+        self._defaults[row] = self.charging.knob_defaults(row)
 
     @property
     def done(self) -> BoolArray:

@@ -83,7 +83,7 @@ def test_defaults_are_what_the_run_does_by_itself() -> None:
     for epsilon, rounds in ((2.0, 10), (20.0, 4)):
         env = make("Personalize", "fedglp-adp", epsilon=epsilon, rounds=rounds)
         rate, limit = (knob.default for knob in env.knobs)
-        own = env.core.federation.default_knobs(0)
+        own = env.core.federation.charging.knob_defaults(0)
         assert (limit, rate) == pytest.approx((own["personal_limit"], own["personal_limit"] / rounds))
     assert limit < 0.3  # less noise than at the reference epsilon
 

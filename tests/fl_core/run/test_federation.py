@@ -326,7 +326,7 @@ def test_no_draw_is_used_twice(method, streams, monkeypatch):
 @pytest.mark.parametrize("method", ["local-only", "frozen-extractor"])
 def test_knobs_that_a_method_does_not_have_are_nowhere(method):
     federation = Federation(config(method))
-    assert federation.default_knobs(0) == {}
+    assert federation.charging.knob_defaults(0) == {}
     assert federation.knob_values(plan()) == {}
     figures = federation.run_round(plan()).figures
     assert not {"clip_norm", "server_learning_rate", "noise_multiplier", "clipped_share"} & set(figures)
