@@ -84,7 +84,7 @@ class OnlinePPO(BoundedController[State]):
             knobs == KNOBS, f"controller '{NAME}' sets the knob '{KNOBS}', but the environment's knobs are {knobs}."
         )
         accuracy, loss = (names.index(name) for name in SEEN[shown])
-        chance_loss = math.log(core.federation.model.classes)
+        chance_loss = math.log(core.layout.classes)
         return (accuracy, loss), len(names), chance_loss, shown
 
     def check(self, env: Any) -> None:

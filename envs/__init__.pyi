@@ -1,4 +1,6 @@
 from .acting import Policy, as_policy
+from .charged_round import ChargedRound
+from .control_loop import ControlLoop
 from .core import EnvCore, make_core
 from .episodes import NOT_MEASURED
 from .generators import GENERATORS, Generator, GeneratorEntry, register_generator
@@ -22,6 +24,8 @@ __all__ = [
     "NOT_MEASURED",
     "REWARDS",
     "TASKS",
+    "ChargedRound",
+    "ControlLoop",
     "DPilotEnv",
     "DPilotProcessVecEnv",
     "DPilotVecEnv",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.base.arrays import BoolArray
 from fl_core.base.errors import InputError
 
 _KEYWORDS = ("state", "episode_start", "deterministic")
@@ -60,6 +61,43 @@ def as_policy(source: Any, knobs: int) -> Policy:
         return _Adapted(predict, tuple(name for name in _KEYWORDS if every or name in takes), knobs)
     policy: Policy = source
     return policy
+
+
+class Actor:
+    """A policy at work: asked for actions, decision after decision.
+
+    Of a policy that can, actions are taken before it clips them (`predict_unclipped`): those beyond [-1, 1] saturate,
+    and are counted.
+
+    Attributes:
+        memory: state that its last `predict` returned.
+    """
+
+    def __init__(self, source: Any, env: Any, knobs: int, memory: Any = None):
+        """Prepare a policy, or another object that `as_policy` takes, for an environment.
+
+        Args:
+            source: the policy.
+            env: what it acts in, for controllers that refuse one that they were not made for.
+            knobs: coordinates of an action.
+            memory: to go on with.
+        """
+        policy = as_policy(source, knobs)
+        check = getattr(policy, "check", None)
+        if check is not None:
+            check(env)
+        self.memory = memory
+        self._predict = getattr(policy, "predict_unclipped", policy.predict)
+
+    def act(self, observations: NDArray[Any], start: BoolArray) -> Any:
+        """Choose actions `[runs, knobs]`.
+
+        Args:
+            observations: `[runs, features]`.
+            start: runs that are at their beginning `[runs]`.
+        """
+        actions, self.memory = self._predict(observations, self.memory, start, deterministic=True)
+        return actions
 
 
 class _Adapted:

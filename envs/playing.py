@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.acting import Policy, as_policy
+from envs.acting import Actor, Policy
 from envs.core import EnvCore
 from fl_core.base.arguments import checked
 from fl_core.run.config import RunSettings
@@ -33,8 +33,7 @@ def rows_at_once(core: EnvCore, wanted: int) -> int:
 def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = False) -> Iterator[Any]:
     """Let a policy act until all runs have ended; yields its state after each decision.
 
-    A run for which the policy returns no finite number ends as diverged. Of a policy that can, actions are taken before
-    it clips them (`predict_unclipped`): the environment does that itself, and counts them.
+    A run for which the policy returns no finite number ends as diverged.
 
     Args:
         core: the runs, just reset, or `midway`.
@@ -42,18 +41,14 @@ def decisions(core: EnvCore, policy: Policy, state: Any = None, midway: bool = F
         state: the state that its last `predict` returned.
         midway: whether the runs and the state go on together from between two decisions.
     """
-    policy = as_policy(policy, len(core.knobs))
-    check = getattr(policy, "check", None)
-    if check is not None:
-        check(core)  # a controller refuses an environment that it was not made for
+    actor = Actor(policy, core, len(core.knobs), state)
     start = np.full(core.runs, not midway)
-    predict = getattr(policy, "predict_unclipped", policy.predict)
     while not core.finished.all():
-        actions, state = predict(core.observe(), state, start, deterministic=True)
+        actions = actor.act(core.observe(), start)
         core.end_diverged(actions)
         core.step(actions)
         start = np.zeros(core.runs, dtype=bool)
-        yield state
+        yield actor.memory
 
 
 @checked

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fl_core.base.errors import require, require_name, unknown_name
+from fl_core.base.arguments import checked
+from fl_core.base.errors import require, require_count, require_name, unknown_name
 
 PARTS = ("none", "head", "body", "all")
 """Parts that every network has."""
@@ -106,3 +109,33 @@ class Layout:
 def _is_in(layer: str, name: str) -> bool:
     """Return True for the layer of a name, or one in the block of that name."""
     return layer == name or layer.startswith(f"{name}.")
+
+
+class Outline(Layout):
+    """Layout of a model that is not here: the sizes of its layers, in the order of the flat vector.
+
+    Examples:
+        >>> outline = Outline({"conv": 160, "head": 650}, classes=10)
+        >>> outline.size, outline.head.slice
+        (810, slice(160, 810, None))
+    """
+
+    @checked
+    def __init__(self, sizes: Mapping[str, int], classes: int, name: str = "model"):
+        """Lay out layers.
+
+        Args:
+            sizes: parameters of each layer by name, in order; the last is the head.
+            classes: number of logits.
+            name: of the network.
+
+        Raises:
+            InputError: there is no layer, or one has no parameters.
+        """
+        require(len(sizes) > 0, "sizes is empty, but a model has at least one layer.")
+        stops = list(itertools.accumulate(sizes.values()))
+        for layer, count in sizes.items():
+            require_count(f"sizes: layer '{layer}'", count)
+        self.name, self.size, self.classes = name, stops[-1], classes
+        self.layers = tuple(Span(one, stop - sizes[one], stop) for one, stop in zip(sizes, stops, strict=True))
+        self.tensors, self.convolutions = self.layers, ()

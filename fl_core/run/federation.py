@@ -25,7 +25,8 @@ from fl_core.run import saved_state
 from fl_core.run.budget import both_given
 from fl_core.run.charging import Books, Charging
 from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.plan import RoundPlan, RoundReport, find_metric
+from fl_core.run.knobs import knob_values
+from fl_core.run.plan import RoundPlan, RoundReport, in_units
 from fl_core.run.round import Charged, play_round
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
@@ -181,26 +182,11 @@ class Federation(Simulation):
         if evaluate:
             figures |= self.test(self.state)
         figures = self.charging.figures() | figures
-        return RoundReport(self._in_units(_to_host(figures, ran)), ran, refused)
-
-    def _in_units(self, figures: dict[str, FloatArray]) -> dict[str, FloatArray]:
-        """Figures `[runs]` with norms in the controllers' units."""
-        scales = self.update_scales
-        return {name: value * scales if find_metric(name).is_norm else value for name, value in figures.items()}
+        return RoundReport(in_units(_to_host(figures, ran), self.update_scales), ran, refused)
 
     def knob_values(self, plan: RoundPlan) -> dict[str, Tensor]:
-        """Gather the values of every knob: the plan's, or each run's default `[runs]` (`[runs, layers]`).
-
-        C is among them also where nothing is clipped, if updates are exchanged or a loss reads it.
-        """
-        values = {name: np.array([defaults[name] for defaults in self._defaults]) for name in self._defaults[0]}
-        values.pop("layer_weights", None)  # the method's own, unless the plan has them
-        objective = self.recipe.objective
-        if self.recipe.exchanges or "clip_norm" in objective.needs or objective.clamp_count:
-            values["clip_norm"] = plan.clip_norm / self.update_scales
-        if self.recipe.exchanges:
-            values["server_learning_rate"] = plan.server_learning_rate
-        values |= plan.settings
+        """Gather the values of every knob, as the function of that name, `[runs]` (`[runs, layers]`) on the device."""
+        values = knob_values(plan, self._defaults, self.recipe, self.update_scales)
         return {name: self._tensor(value) for name, value in values.items()}
 
     def _effective_factor(self, row: int, same_layers: bool) -> float:

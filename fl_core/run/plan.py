@@ -88,6 +88,11 @@ def find_metric(name: str) -> Metric:
     return METRICS[name.partition(PER_LAYER)[0]]
 
 
+def in_units(figures: Mapping[str, FloatArray], scales: FloatArray) -> dict[str, FloatArray]:
+    """Convert the norms among figures `[runs]` to the units of controllers, `scales` `[runs]` times the model's own."""
+    return {name: value * scales if find_metric(name).is_norm else value for name, value in figures.items()}
+
+
 @dataclass(frozen=True)
 class RoundPlan:
     """Everything a controller may decide for one round of a batch.

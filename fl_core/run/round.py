@@ -13,9 +13,8 @@ from torch import Tensor
 
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.privacy.mechanism import noise_std
-from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
+from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.client_budgets import BudgetView, kept_risk, risk_reference, risk_scores
-from fl_core.recipes.clipping import layer_norms
 from fl_core.recipes.parts import clamp_size
 from fl_core.recipes.personalization import ClientView, Start
 from fl_core.recipes.sparsification import Trained
@@ -23,6 +22,7 @@ from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.cohort import of_runs
 from fl_core.run.draws import Draws
 from fl_core.run.release import Cohorts, RoundRelease
+from fl_core.run.release_figures import layer_figures, over_noise, release_figures
 from fl_core.run.round_telemetry import RoundTelemetry
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
@@ -260,26 +260,21 @@ class Round:
 
     def _release_figures(self, cohorts: Cohorts, released: RoundRelease, moved: Tensor) -> Figures:
         counts = cohorts.participants.clamp_min(1)
-        norm = torch.linalg.vector_norm(released.total, dim=-1)
+        cohort = self._config.cohort
         figures: Figures = {
             "server_learning_rate": self._knobs["server_learning_rate"],
             "server_norm": torch.linalg.vector_norm(moved, dim=-1),
             "update_norm": released.clipped.norms.sum(-1) / counts,
-            "release_norm": norm / self._config.cohort,
-            "release_noise": released.expected_noise / self._config.cohort,
-            "release_norm_ratio": _ratio(norm, released.expected_noise),
-            "release_alignment": torch.cosine_similarity(released.total, self._state.last_release, dim=-1),
+            **release_figures(released.total, self._state.last_release, released.expected_noise, cohort),
         }
         if self._clipping.by_layer:
-            by_layer = layer_norms(self._model, released.total) / self._config.cohort
-            names = [f"release_layer_norm{PER_LAYER}{span.name}" for span in self._model.layers]
-            figures |= dict(zip(names, by_layer.unbind(-1), strict=True))
+            figures |= layer_figures(self._model, released.total, cohort)
         if self._recipe.private:
             figures["clip_norm"] = self._knobs["clip_norm"]
             figures["noise_multiplier"] = self._charged.noise[UPDATE]
             figures["clipped_share"] = (cohorts.present & ~released.clipped.within).sum(-1) / counts
             signal = torch.linalg.vector_norm(released.exact, dim=-1)
-            figures["signal_to_noise"] = _ratio(signal, released.expected_noise)
+            figures["signal_to_noise"] = over_noise(signal, released.expected_noise)
         return figures
 
     def _telemetry(self, update: Tensor, trained: Tensor, released: RoundRelease, finite: Tensor) -> Figures:
@@ -378,8 +373,3 @@ def _both(shared: Tensor | None, kept: Tensor | None) -> Tensor | None:
     if shared is None or kept is None:
         return kept if shared is None else shared
     return shared * kept
-
-
-def _ratio(value: Tensor, noise_norm: Tensor) -> Tensor:
-    """Divide a value by the noise's norm; 0 where there is no noise to compare with."""
-    return torch.where(noise_norm > 0, value / noise_norm.clamp_min(torch.finfo(value.dtype).tiny), 0.0)
