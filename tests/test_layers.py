@@ -25,6 +25,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("lists", "options"),
         ("commands",),
         ("benchmarks", "cli"),
+        ("_entry",),
     ),
 }
 """Package -> its folders from the ground up ("": the packages themselves). Imports go down, never to a neighbour."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,20 @@ _FRONT_DOOR = "attach_stub(__name__, __file__)"
 """In the `__init__.py` of every package of ours."""
 
 
-def hidden_package() -> str | None:
-    """Find a package that another one hides, and say so in a sentence; None where all are ours."""
-    for name in PACKAGES:
+def require_own(*names: str) -> None:
+    """Refuse to go on where another package hides one of these.
+
+    Raises:
+        ImportError: its message is the sentence of `hidden_package`.
+    """
+    sentence = hidden_package(names)
+    if sentence is not None:
+        raise ImportError(sentence[0].upper() + sentence[1:])
+
+
+def hidden_package(names: Sequence[str] = PACKAGES) -> str | None:
+    """Find a package that another one hides, and say so in a sentence; None where all of these are ours."""
+    for name in names:
         spec = find_spec(name)
         if spec is None:
             return f"the package {name} is not installed; install dpilot again, into an environment of its own."

@@ -43,6 +43,25 @@ def test_a_package_that_hides_ours_is_named(name: str, content: str | None, tmp_
         assert dpilot(tmp_path, ROOT).returncode == 0
 
 
+@pytest.mark.parametrize("first", ["dpilot", "policies", "agents", "experiments"])
+def test_a_script_whose_neighbour_hides_ours_is_told_which(first: str, tmp_path: Path) -> None:
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "__init__.py").write_text("# my own environments\n")
+    (tmp_path / "train.py").write_text(f"import envs, {first}\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "experiments" / "_entry")))}
+    asked = [sys.executable, str(tmp_path / "train.py")]
+    found = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: Another package hides DPilot's envs: {tmp_path / 'envs' / '__init__.py'}; ")
+
+
+def test_the_name_that_is_not_hidden_registers_the_ids() -> None:
+    script = "import sys, dpilot, gymnasium; gymnasium.spec('DPilot/Clip-v0'); raise SystemExit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "experiments" / "_entry")))}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=120, check=False).returncode == 0
+
+
 def test_a_package_installed_over_ours_is_named(tmp_path: Path) -> None:
     """As pip does with two distributions that have a folder of the same name."""
     for name in PACKAGES:
