@@ -82,9 +82,16 @@ def check_fields(record: Any) -> None:
     Raises:
         InputError: for the first such field.
     """
-    hints = get_type_hints(type(record))
+    cls: type = type(record)
+    hints = _hints(cls)
     for one in fields(record):
         check_argument(one.name, getattr(record, one.name), hints[one.name])
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Resolve the annotations of a class: they are written as strings, which Python compiles anew every time."""
+    return get_type_hints(cls)
 
 
 def take_numbers(record: Any) -> None:

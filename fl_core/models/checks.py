@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import UninitializedParameter
@@ -17,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from fl_core.base.errors import InputError, require
 from fl_core.base.sources import told
 from fl_core.models.entry import Shape
+from fl_core.models.tracing import trace
 
 _BATCH = 3
 _CONTROL_FLOW = ("data-dependent", "control flow", "_local_scalar_dense", "item()", "is_nonzero")
@@ -150,10 +150,10 @@ def check_stacked(logits: Callable[[Tensor, Tensor], Tensor], flat: Tensor, shap
         return gradient
 
     try:
-        forward = make_fx(forward_of)(flat.clone(), images[0].clone())
+        forward = trace(forward_of, flat.clone(), images[0].clone())
         with torch.no_grad():
             expected, found = logits(flat, images[0]), vmap(logits)(stacked, images)[0]
-        make_fx(losses)(stacked.clone(), images.clone())
+        trace(losses, stacked.clone(), images.clone())
     except InputError:
         raise
     except Exception as error:

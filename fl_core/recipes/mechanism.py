@@ -24,6 +24,12 @@ NOISE_KNOBS = {"sound": ("budget_pace",), "as-published": ("budget_pace", "telem
 """By guarantee, the knobs that decide a round's joint noise multiplier as certified; all others only split it, or scale
 signal and noise alike. As published, the update may carry less noise than is claimed, and telemetry all of it, so that
 the split between them counts too."""
+KNOBS = (
+    KnobRange("clip_norm", 0.1, 8.0, 1.0, "log", "clip norm C of the client updates"),
+    KnobRange("budget_pace", 0.01, 100.0, 1.0, "log", "this round's budget over an equal share of what is left"),
+    KnobRange("telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on telemetry"),
+)
+"""Knobs of every private mechanism."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,7 @@ class Mechanism(Part):
     def knobs(self) -> tuple[KnobRange, ...]:
         if not self.private:
             return ()
-        knobs = (
-            KnobRange("clip_norm", 0.1, 8.0, 1.0, "log", "clip norm C of the client updates"),
-            KnobRange(
-                "budget_pace", 0.01, 100.0, 1.0, "log", "this round's budget over an equal share of what is left"
-            ),
-            KnobRange("telemetry_share", 0.01, 0.5, 0.1, "log", "share of the round's privacy spent on telemetry"),
-        )
-        return (*knobs, *self.clipping.knobs, *self.budgeting.knobs)
+        return (*KNOBS, *self.clipping.knobs, *self.budgeting.knobs)
 
     @property
     @override

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from fl_core.models.layers import Dense
 from fl_core.models.model import Model
+from fl_core.models.tracing import trace
 from fl_core.recipes.objective import cross_entropy
 from fl_core.training.images import Images
 
@@ -67,7 +67,7 @@ def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Te
     if key not in _programs:
         arguments = (parameters.clone(), images.clone(), labels.clone(), counted.clone())
         squares_of = _squares_by_layer if model.by_layer else _squares_by_sample
-        _programs[key] = make_fx(partial(squares_of, model))(*arguments)
+        _programs[key] = trace(partial(squares_of, model), *arguments)
     squares: Tensor = _programs[key](parameters, images, labels, counted)
     return squares
 

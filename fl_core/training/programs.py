@@ -9,9 +9,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from fl_core.models.model import Model
+from fl_core.models.tracing import trace
 from fl_core.recipes.objective import Update
 from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.terms import Batch, Context, Forward
@@ -84,7 +84,7 @@ def find_program(
         function = _in_pieces(make(model, view, update), names, widths)
         # A tensor passed twice would be traced as one input, so the program is traced on copies.
         sample = (parameters, images, labels, *(context[name] for name in names))
-        program = make_fx(function)(*(value.clone() for value in sample))
+        program = trace(function, *(value.clone() for value in sample))
         simplify(program)
         start = stretch(model, update, parameters).start
         stops = [start + width for width in accumulate(widths)]
