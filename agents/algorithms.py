@@ -14,11 +14,10 @@ from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from agents.libraries import base_class, noise, policies, vec_env
 from fl_core.base.errors import InputError
-from fl_core.base.libraries import nn
+from fl_core.base.libraries import nn, spaces
 
 Options = Mapping[str, Any]
 """Options of an algorithm by name, with a value for each."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from fl_core.base.errors import require
+from fl_core.base.libraries import spaces
 
 
 def cores(env: Any) -> list[Any]:

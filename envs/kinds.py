@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import gymnasium as gym
+from fl_core.base.libraries import gymnasium
 
 TASK_NAMES = ("digits", "mnist5k", "fashion-mnist")
 """Built-in tasks, by name: those of `envs.tasks`, whose settings need torch, which ids do not."""
@@ -26,8 +26,8 @@ def register_environments(tasks: Iterable[str] = TASK_NAMES) -> None:
         for suffix, task in [("", {}), *((f"-{name}", {"task": name}) for name in tasks)]
     }
     for name, settings in ids.items():
-        if name not in gym.registry:
-            gym.register(
+        if name not in gymnasium.registry:
+            gymnasium.register(
                 name,
                 entry_point="envs.single:DPilotEnv",
                 vector_entry_point="envs.vector:DPilotVectorEnv",

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.interruptions import exit_status, notes, stopped_by_signals, told
+from experiments.loading import uncollected
 from experiments.terminal import JobsFailed, prepare_streams, shortage
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.libraries import metadata
@@ -90,7 +91,8 @@ def _dispatch(arguments: list[str]) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     require_name("command", name, COMMANDS)
-    from experiments.commands.execution import execute
+    with uncollected():
+        from experiments.commands.execution import execute
 
     execute(name, rest)
 

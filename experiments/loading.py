@@ -1,4 +1,4 @@
-"""A limit on the address space (`ulimit -v`) that the libraries do not fit into is told before they are loaded.
+"""Loading of libraries: a limit on the address space (`ulimit -v`) that they do not fit into is told before.
 
 PyTorch and protobuf do not report every failed allocation while they are loaded: the process aborts, or ends in an
 error about something else, and OpenBLAS tries again for ever. So a process of its own tries it first, where such a
@@ -7,11 +7,14 @@ limit is set.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from experiments.terminal import MEMORY, LibrariesDoNotFit
 
@@ -33,6 +36,18 @@ _FRAMES = re.compile(r"^ .*$", re.MULTILINE)
 """Lines of a traceback that quote code: a module may be named after memory."""
 _DEADLY = {"SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL", "SIGXCPU"}
 _KILLED = tuple(-one for one in signal.Signals if one.name in _DEADLY)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from searching what is being loaded, again and again, where it finds nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def require_room_for_libraries(command: str) -> None:

@@ -8,8 +8,7 @@ import re
 import sys
 from typing import TextIO
 
-from rich.console import Console
-
+from experiments.libraries import consoles
 from fl_core.base.text import printable
 
 _LOWER = "lower batch-size, local-steps, clients or memory-limit-mib"
@@ -71,7 +70,7 @@ def shortage(error: BaseException) -> str | None:
     return None
 
 
-def console(width: int, stream: TextIO | None = None) -> Console:
+def console(width: int, stream: TextIO | None = None) -> consoles.Console:
     """Make a console that prints text as it stands: brackets in a name are no markup.
 
     Args:
@@ -79,4 +78,6 @@ def console(width: int, stream: TextIO | None = None) -> Console:
         stream: where it prints; None takes standard output.
     """
     out = stream or sys.stdout
-    return Console(file=stream, width=None if out.isatty() else width, highlight=False, markup=False, emoji=False)
+    return consoles.Console(
+        file=stream, width=None if out.isatty() else width, highlight=False, markup=False, emoji=False
+    )

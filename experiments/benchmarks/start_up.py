@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 
 from rich.console import Console
 
@@ -66,27 +68,37 @@ ANSWERED = (
 )
 """Command lines that are answered from names and numbers alone."""
 _REPEATS = 3
+LIMIT = 0.5
+"""Seconds in which a line is to be answered."""
 
 
-def processor_seconds(arguments: str) -> float:
-    """Measure user and system seconds of a command line in a process of its own, the least of some repeats."""
-    return min(_once(arguments.split()) for _ in range(_REPEATS))
+def processor_seconds(arguments: str, cache: str) -> float:
+    """Measure user and system seconds of a command line in a process of its own, the least of some repeats.
+
+    Args:
+        arguments: the command line.
+        cache: folder of compiled modules, which installations have; the first run fills it, and is not measured.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return min(_once(arguments.split(), environment | {"PYTHONPYCACHEPREFIX": cache}) for _ in range(1 + _REPEATS))
 
 
-def _once(arguments: list[str]) -> float:
+def _once(arguments: list[str], environment: dict[str, str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "experiments.cli", *arguments], capture_output=True, check=False)
+    command = [sys.executable, "-m", "experiments.cli", *arguments]
+    subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
     """Print the table."""
-    rows = tuple((line, f"{processor_seconds(line):.2f} s") for line in ANSWERED)
-    console = Console(width=100)
-    console.print(
-        Table(("dpilot", "processor"), rows, title="Start-up, compiled modules cached where allowed").terminal()
-    )
+    with tempfile.TemporaryDirectory() as cache:
+        taken = {line: processor_seconds(line, cache) for line in ANSWERED}
+    rows = tuple((line, f"{seconds:.2f} s") for line, seconds in taken.items())
+    fast = sum(seconds < LIMIT for seconds in taken.values())
+    title = f"Start-up: {fast} of {len(taken)} lines are answered in less than {LIMIT} s of processor time"
+    Console(width=100).print(Table(("dpilot", "processor"), rows, title=title).terminal())
 
 
 if __name__ == "__main__":

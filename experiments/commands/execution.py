@@ -14,7 +14,7 @@ from typing import Any
 from agents.loggers import logging_to
 from experiments.commands.catalog import COMMANDS
 from experiments.commands.options import Invocation, last_value, parse, with_config
-from experiments.loading import require_room_for_libraries
+from experiments.loading import require_room_for_libraries, uncollected
 from fl_core.base.catalogue import forget_read_files
 from fl_core.base.files import spelled_out
 from fl_core.base.libraries import torch
@@ -32,9 +32,10 @@ def execute(name: str, arguments: Sequence[str]) -> None:
     """
     forget_read_files()
     entry = COMMANDS[name]
-    cls = entry.load_options()
-    given = with_config(name, cls, arguments, partial(_bare_options, name, cls))
-    invocation = parse(name, cls, given, _defaults(cls, given))
+    with uncollected():
+        cls = entry.load_options()
+        given = with_config(name, cls, arguments, partial(_bare_options, name, cls))
+        invocation = parse(name, cls, given, _defaults(cls, given))
     with logging_to(*invocation.loggers), _streams(invocation):
         command = _computing(name, invocation.command) if entry.options else invocation.command
         result = command.execute()
@@ -44,10 +45,12 @@ def execute(name: str, arguments: Sequence[str]) -> None:
 
 def _computing(name: str, options: Any) -> Any:
     """Check a command's options, and only then load what it computes with."""
-    options.check()
-    require_room_for_libraries(name)
-    torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
-    return COMMANDS[name].load()(**vars(options))
+    with uncollected():
+        options.check()
+        require_room_for_libraries(name)
+        torch.set_num_threads(1)  # two threads beside a busy core run far slower than one; parallelism is by processes
+        command = COMMANDS[name].load()
+    return command(**vars(options))
 
 
 def _has_federation(cls: type[Any]) -> bool:

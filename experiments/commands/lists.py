@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from experiments.lists.rows import Rows
+from experiments.loading import uncollected
 from experiments.reports.tables import Table
 from experiments.terminal import console
 from fl_core.base.errors import require_name
@@ -57,7 +58,8 @@ class ListCommand:
         """Print the list, and return its entries by the names of the columns."""
         if self.what:
             require_name("list", self.what, LISTS)
-        heading, *entries = LISTS[self.what]() if self.what else _lists()
+        with uncollected():
+            heading, *entries = LISTS[self.what]() if self.what else _lists()
         print_list((heading, *entries))
         return [dict(zip(heading, entry, strict=True)) for entry in entries]
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import tyro
 
 from agents.loggers import LOGGERS
-from experiments.records.plain_yaml import read_yaml
 from fl_core.base.errors import InputError, require
 
 Help = tyro.conf.arg
@@ -189,6 +188,8 @@ def config_arguments(name: str, cls: type[Any], path: Path, read: Reader = list)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
+    from experiments.records.plain_yaml import read_yaml  # few command lines name a file
+
     content = read_yaml(path)
     require(isinstance(content, dict), f"The file '{path}' must hold options by name, as 'epsilon: 4'.")
     return dict(content)

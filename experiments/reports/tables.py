@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-import rich.box
-from rich.table import Table as TerminalTable
-from rich.text import Text
+from experiments.libraries import box, table, text
 
 _LONG = 40
 """Letters from which a text column gets more room in HTML, so that its cells do not become towers."""
@@ -83,17 +81,17 @@ class Table:
         drawn = "\n".join([*lines, r"\end{tabular}"])
         return f"% {' '.join(self.title.split())}\n{drawn}" if self.title else drawn
 
-    def terminal(self, wrap_numbers: bool = False) -> TerminalTable:
+    def terminal(self, wrap_numbers: bool = False) -> table.Table:
         """Render for a terminal, whose width texts are folded to.
 
         Args:
             wrap_numbers: break numbers and their headers at spaces, too, for tables with many columns.
         """
-        shown = TerminalTable(
-            title=Text(self.title) if self.title else None,
+        shown = table.Table(
+            title=text.Text(self.title) if self.title else None,
             title_justify="left",
-            caption=Text(self.caption) if self.caption else None,
-            box=rich.box.SIMPLE_HEAD,
+            caption=text.Text(self.caption) if self.caption else None,
+            box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
             pad_edge=False,
         )
@@ -105,7 +103,7 @@ class Table:
             else:
                 shown.add_column(name, justify="right", no_wrap=not wrap_numbers)
         for cells in self.rows:
-            shown.add_row(*map(Text, cells))  # as Text: a bracket in a label is no markup
+            shown.add_row(*map(text.Text, cells))  # as Text: a bracket in a label is no markup
         return shown
 
 

@@ -9,7 +9,10 @@ is the library itself.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +24,37 @@ class Library(ModuleType):
         value = getattr(importlib.import_module(self.__name__), name)
         self.__dict__[name] = value  # asked for in every round: the next time it is found without this function
         return value
+
+
+class _Follower:
+    """Finder that has something done once a library is imported, whoever imports it."""
+
+    def __init__(self, name: str, action: Callable[[], None]):
+        self._name, self._action = name, action
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find the library as without this finder, and have its loader do what follows; None for all others."""
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_follow(module: ModuleType) -> None:
+                execute(module)
+                self._action()
+
+            spec.loader.exec_module = execute_and_follow  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(library: str, action: Callable[[], None]) -> None:
+    """Do something once a library is imported: now, if it is, or when somebody imports it."""
+    if library in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _Follower(library, action))
 
 
 class _OfTorch(type):
@@ -35,6 +69,8 @@ class Tensor(metaclass=_OfTorch):
 
 
 metadata = Library("importlib.metadata")
+gymnasium = Library("gymnasium")
+spaces = Library("gymnasium.spaces")
 torch = Library("torch")
 nn = Library("torch.nn")
 functional = Library("torch.nn.functional")

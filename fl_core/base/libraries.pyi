@@ -1,10 +1,15 @@
+from collections.abc import Callable
 from importlib import metadata as metadata
 
+import gymnasium as gymnasium
 import pandas as pandas
 import torch as torch
+from gymnasium import spaces as spaces
 from scipy import optimize as optimize
 from scipy import special as special
 from scipy import stats as stats
 from torch import Tensor as Tensor
 from torch import nn as nn
 from torch.nn import functional as functional
+
+def after_import(library: str, action: Callable[[], None]) -> None: ...

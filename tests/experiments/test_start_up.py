@@ -18,8 +18,17 @@ from experiments.commands.lists import LISTS
 from fl_core.base.libraries import Library, Tensor
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"torch", "stable_baselines3", "scipy", "pandas", "matplotlib", "sklearn", "opacus", "dp_accounting"}
-WITHOUT_ENVIRONMENTS = ["list models", "list methods", "list datasets", "list choices", "list accountants"]
+HEAVY = {
+    "torch",
+    "gymnasium",
+    "stable_baselines3",
+    "scipy",
+    "pandas",
+    "matplotlib",
+    "sklearn",
+    "opacus",
+    "dp_accounting",
+}
 _PLAY = """
 import contextlib, io, sys
 from experiments.cli import main
@@ -62,14 +71,6 @@ def test_what_needs_names_and_numbers_alone_loads_none_of_the_heavy_libraries(tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lists_of_what_a_federation_is_made_of_load_no_gymnasium_when_their_rows_are_made(tmp_path):
-    code = "import sys; from experiments.commands.lists import LISTS; [list(LISTS[n]()) for n in sys.argv[1:]]"
-    code += "; sys.exit('gymnasium' in sys.modules)"
-    names = [line.removeprefix("list ") for line in WITHOUT_ENVIRONMENTS]
-    done = subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, check=False)
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_the_options_that_are_parsed_for_it(name):
     assert issubclass(COMMANDS[name].load(), COMMANDS[name].load_options())
@@ -85,6 +86,13 @@ def test_a_list_is_where_the_table_of_lists_says(name):
 def test_what_catalogues_name_by_its_place_is_there():
     assert all(issubclass(one.load(), ExportedPolicy) and one.load().label for one in EXPORTED.values())
     assert all(issubclass(getattr(nn, name), nn.Module) for name in ACTIVATIONS.values())
+
+
+def test_what_follows_a_library_is_done_once_when_it_is_imported():
+    code = "from fl_core.base.libraries import after_import; import sys; after_import(sys.argv[1], lambda: print(1))"
+    code += "; import wave; import wave; after_import(sys.argv[1], lambda: print(2))"
+    done = subprocess.run([sys.executable, "-c", code, "wave"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "2"]
 
 
 def test_a_library_is_imported_when_a_name_of_it_is_asked_for():

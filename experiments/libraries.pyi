@@ -1,0 +1,4 @@
+from rich import box, table, text
+from rich import console as consoles
+
+__all__ = ["box", "consoles", "table", "text"]
