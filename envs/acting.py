@@ -70,6 +70,7 @@ class Actor:
     and are counted.
 
     Attributes:
+        policy: with the `predict` of stable-baselines3.
         memory: state that its last `predict` returned.
     """
 
@@ -82,12 +83,12 @@ class Actor:
             knobs: coordinates of an action.
             memory: to go on with.
         """
-        policy = as_policy(source, knobs)
-        check = getattr(policy, "check", None)
+        self.policy = as_policy(source, knobs)
+        check = getattr(self.policy, "check", None)
         if check is not None:
             check(env)
         self.memory = memory
-        self._predict = getattr(policy, "predict_unclipped", policy.predict)
+        self._predict = getattr(self.policy, "predict_unclipped", self.policy.predict)
 
     def act(self, observations: NDArray[Any], start: BoolArray) -> Any:
         """Choose actions `[runs, knobs]`.

@@ -1,5 +1,6 @@
 from .cli import main
 from .contenders.handed_in import compare_policies
+from .deployment.deployed_run import DeployedRun
 from .records.comparison import Comparison, ControllerResult, Episode, Instance
 from .records.ledger_file import RunRecord, read_record
 from .records.privacy import PrivacyReport
@@ -9,6 +10,7 @@ from .statistics.summary import Row, summarise
 __all__ = [
     "Comparison",
     "ControllerResult",
+    "DeployedRun",
     "Episode",
     "Instance",
     "PrivacyReport",

@@ -21,7 +21,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("records", "terminal"),
         ("statistics", "workers", "loading"),
         ("reports", "contenders"),
-        ("papers",),
+        ("papers", "deployment"),
         ("lists", "options"),
         ("commands",),
         ("benchmarks", "cli"),

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from envs import EnvCore
-from envs.signals import is_schedule_feature
+from envs.knobs import Knob
+from envs.signals import Feature, is_schedule_feature
 from experiments.records.charge_journal import FILE as FILE_OF_CHARGES
 from experiments.records.charge_journal import describe, read_journal, require_prefix, require_same_run
 from experiments.records.consistency import check_books, check_folder
@@ -22,6 +23,7 @@ from fl_core.base.sealed import read_sealed, sealed, understood
 from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
+from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 
 FORMAT = 2
@@ -54,24 +56,13 @@ def facts_of(
         tuning: what training and tuning the controller took, in words.
         show: which metrics of its rounds are written, one of `SHOWS`.
     """
-    federation, config = core.federation, core.federation.config
-    classes = {feature.name: feature.signal_class for feature in core.features}
-    signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
-    knobs = tuple(knob.name for knob in core.knobs)
-    facts = facts_of_federation(federation, row, core.task.name)
-    uncovered, raw = facts.uncovered, [name for name, kind in signals.items() if kind == "raw"]
-    if raw:
-        uncovered = (*uncovered, f"exact figures that the controller saw: {', '.join(raw)}")
+    config = core.federation.config
+    facts = facts_of_federation(core.federation, row, core.task.name)
+    facts = under_control(facts, core.knobs, core.features, controller, reads, tuning)
     shares = facts.clients_add_noise and config.cohort_varies
     return replace(
         facts,
-        controller=controller,
         diverged=core.diverged(row),
-        knobs=knobs,
-        signals=signals,
-        adaptive=sets_noise(knobs, config.guarantee) and not all(map(is_schedule_feature, signals)),
-        uncovered=uncovered,
-        tuning=tuning,
         shown=Shown(show).uncovered(core.history[row]),
         cohorts=tuple(one["participants"] for one in core.history[row]) if shares and show == "all" else (),
     )
@@ -85,12 +76,17 @@ def facts_of_federation(federation: Federation, row: int, task: str) -> RunFacts
         row: which of its runs.
         task: name of the task.
     """
-    config, recipe = federation.config, federation.recipe
+    return facts_of_config(federation.config, federation.settings[row].seed, int(federation.rounds[row]), task)
+
+
+def facts_of_config(config: FederationConfig, seed: int, rounds_done: int, task: str) -> RunFacts:
+    """Collect the facts that follow from the settings of a run without a controller, and from its rounds so far."""
+    recipe = config.recipe()
     return RunFacts(
         task=task,
         method=config.method,
         controller="",
-        seed=federation.settings[row].seed,
+        seed=seed,
         guarantee=config.guarantee,
         clients=config.clients,
         cohort=config.cohort,
@@ -98,7 +94,7 @@ def facts_of_federation(federation: Federation, row: int, task: str) -> RunFacts
         sampling_rate=config.sampling_rate,
         placement=config.placement,
         rounds=config.rounds,
-        rounds_done=int(federation.rounds[row]),
+        rounds_done=rounds_done,
         exchanges=recipe.exchanges,
         private=recipe.private,
         diverged=False,
@@ -109,6 +105,30 @@ def facts_of_federation(federation: Federation, row: int, task: str) -> RunFacts
         population=config.population,
         noise_drawn_by=config.noise_model().drawn_by,
         noise=config.noise,
+    )
+
+
+def under_control(
+    facts: RunFacts,
+    knobs: Sequence[Knob],
+    features: Sequence[Feature],
+    controller: str,
+    reads: Sequence[str] | None,
+    tuning: str = "",
+) -> RunFacts:
+    """Add to a run's facts those of its controller; arguments as in `facts_of`."""
+    classes = {feature.name: feature.signal_class for feature in features}
+    signals = {name: classes[name] for name in (classes if reads is None else reads) if name in classes}
+    named = tuple(knob.name for knob in knobs)
+    raw = [name for name, kind in signals.items() if kind == "raw"]
+    return replace(
+        facts,
+        controller=controller,
+        knobs=named,
+        signals=signals,
+        adaptive=sets_noise(named, facts.guarantee) and not all(map(is_schedule_feature, signals)),
+        uncovered=(*facts.uncovered, *([f"exact figures that the controller saw: {', '.join(raw)}"] if raw else [])),
+        tuning=tuning,
     )
 
 

@@ -1,0 +1,1 @@
+"""Runs that are no simulations: a control loop kept in a folder."""

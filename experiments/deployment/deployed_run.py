@@ -1,0 +1,193 @@
+"""Control loop kept in a folder: every charge is on disk before its round is handed out, and a killed run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from typing_extensions import override
+
+from envs import ControlLoop, Setting
+from envs.acting import Policy
+from experiments.contenders.preparing import parse_contender
+from experiments.records.charge_journal import FILE as JOURNAL
+from experiments.records.charge_journal import ChargeJournal, read_journal
+from experiments.records.ledger_file import FILE as LEDGER
+from experiments.records.ledger_file import (
+    RunRecord,
+    facts_of_config,
+    journal_head,
+    read_record,
+    under_control,
+    write_record,
+)
+from fl_core.base.arguments import checked
+from fl_core.base.errors import FileError, InputError, require
+from fl_core.base.files import drop_leftovers, json_number, spelled_out, write_json
+from fl_core.base.sealed import read_sealed, require_same, sealed, understood
+from fl_core.models.layout import Layout
+from fl_core.run.config import RunSettings
+
+FORMAT = 1
+STATE = "control.json"
+LOCK = "control.lock"
+
+
+class DeployedRun(ControlLoop):
+    """One run under a controller and a ledger in a folder, begun or gone on with.
+
+    `dpilot ledger FOLDER` tells its privacy. A round that was handed out before the process ended is lost: its charge
+    stays, and it is not released again.
+
+    Attributes:
+        folder: of the run.
+        controller: name of the controller.
+    """
+
+    @checked
+    def __init__(
+        self,
+        folder: Path | str,
+        setting: Setting,
+        controller: str | Callable[..., Policy],
+        layout: Layout,
+        run: RunSettings = RunSettings(seed=0),  # noqa: B008  (frozen)
+        uncovered: tuple[str, ...] = (),
+    ):
+        """Open a run.
+
+        Args:
+            folder: of the run; one that is empty or missing begins it.
+            setting: task, knobs and signals; a controller that is named brings the knobs and signals that it needs.
+            controller: spec such as `aqc` or `ppo:runs/NAME`, or a function from the loop to its controller.
+            layout: of the model.
+            run: ε and seed of the run.
+            uncovered: what the run gives away besides its charged releases, in words for the record.
+
+        Raises:
+            InputError: as `ControlLoop`, or the folder holds another run or something else, its files were changed, or
+                another process has it open.
+        """
+        name, build = getattr(controller, "__qualname__", ""), controller
+        if isinstance(controller, str):
+            contender = parse_contender(controller)
+            setting = contender.needs(setting.federation.guarantee).met_by(setting)
+            name, build = contender.name, contender.policy
+        assert callable(build)
+        self.folder, self.controller, self._uncovered = Path(folder), name, uncovered
+        self._kept = False
+        super().__init__(setting, build, layout, run)
+        with contextlib.ExitStack() as undo:
+            self._lock = undo.enter_context(_exclusive(self.folder))
+            journal = self._go_on() if (self.folder / LEDGER).exists() else self._begin()
+            undo.pop_all()
+        self.charging.on_charge = journal.charge
+        self._kept = True
+
+    @property
+    def record(self) -> RunRecord:
+        """Ledger and facts of the run as it stands."""
+        policy = self._actor.policy
+        facts = facts_of_config(self.task.federation, self.run.seed, self.rounds, self.task.name)
+        facts = replace(facts, uncovered=(*facts.uncovered, *self._uncovered))
+        reads, tuning = getattr(policy, "needed_features", None), getattr(policy, "trained_on", "")
+        facts = under_control(facts, self.knobs, self.features, self.controller, reads, tuning)
+        return RunRecord(facts, self.charging.books[0])
+
+    # ---------------------------------------------------------------- opening and closing
+
+    def _begin(self) -> ChargeJournal:
+        """Begin the run in an empty folder, or in one where a process was killed before its first charge."""
+        drop_leftovers(self.folder)
+        journal = self.folder / JOURNAL
+        found = sorted(path.name for path in self.folder.iterdir() if path.name != LOCK)
+        if found == [JOURNAL] and not read_journal(journal).rounds:
+            journal.unlink()
+            found = []
+        require(not found, f"The folder '{self.folder}' holds {', '.join(found)} and no {LEDGER}: it is no run's.")
+        made = ChargeJournal.start(self.folder, journal_head(self.record))
+        write_record(self.folder, self.record)
+        return made
+
+    def _go_on(self) -> ChargeJournal:
+        """Go on with the run of the folder."""
+        drop_leftovers(self.folder)
+        known, path = read_record(self.folder), self.folder / STATE
+        journal = ChargeJournal.resume(self.folder, journal_head(self.record), known.books)
+        state = self.state_dict()
+        if path.exists():
+            saved = read_sealed(path, FORMAT)
+            require_same(saved.get("about"), self._about(), f"The run in '{self.folder}'")
+            with understood(f"The file '{path}' is not one that a run wrote"):
+                arrays = {name: _array(told) for name, told in saved["arrays"].items()}
+                state = {"arrays": arrays, "plain": saved["plain"]}
+        self.load_state_dict(state, known.ledger)
+        return journal
+
+    def close(self) -> None:
+        """Write the ledger as it stands, and let others open the run."""
+        if self._kept:
+            write_record(self.folder, self.record)
+            self._lock.close()
+        self._kept = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------- what is on disk
+
+    def _about(self) -> dict[str, Any]:
+        """Describe what a saved state belongs to, as JSON values."""
+        describe = getattr(self._actor.policy, "describe", dict)
+        layers = {span.name: span.stop - span.start for span in self.layout.layers}
+        return {"setting": self.setting.as_record(), "controller": spelled_out(describe()), "layers": layers}
+
+    @override
+    def _end_round(self) -> None:
+        super()._end_round()
+        if self._kept:
+            state = self.state_dict()
+            arrays = {name: _told(value) for name, value in state["arrays"].items()}
+            record = {"about": self._about(), "run": asdict(self.run), "plain": state["plain"], "arrays": arrays}
+            write_json(self.folder / STATE, sealed(spelled_out(record), FORMAT))
+
+
+def _told(array: np.ndarray) -> dict[str, Any]:
+    """Describe an array as JSON values, from which it comes back bit for bit."""
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "values": array.ravel().tolist()}
+
+
+def _array(told: Mapping[str, Any]) -> np.ndarray:
+    """Invert `_told`."""
+    values = [json_number(one) if isinstance(one, str) else one for one in told["values"]]
+    return np.array(values, dtype=np.dtype(told["dtype"])).reshape(told["shape"])
+
+
+def _exclusive(folder: Path) -> BinaryIO:
+    """Make a folder and lock it until the file that is returned is closed, or the process ends.
+
+    Raises:
+        InputError: another process has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("wb")
+    except OSError as error:
+        raise FileError(f"The folder '{folder}' could not be made: {error.strerror or error}.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise InputError(f"The run in '{folder}' is open in another process.") from error
+    return file

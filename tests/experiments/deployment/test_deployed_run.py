@@ -1,0 +1,136 @@
+"""Runs kept in a folder: begun, killed between charge and release, and gone on with."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from envs import Setting
+from experiments.deployment.deployed_run import DeployedRun
+from experiments.records.charge_journal import read_journal
+from experiments.records.ledger_file import read_record
+from experiments.records.privacy import report_of
+from fl_core.base.errors import InputError
+from fl_core.models.layout import Outline
+
+SETTING = Setting.of(clients=20, rounds=6, sampling_rate=0.5, epsilon=6.0, delta=0.01, noise="secret")
+LAYOUT = Outline({"body": 2, "head": 1}, classes=2)
+
+
+def opened(folder, controller="budget-exponential:1", setting=SETTING, layout=LAYOUT, **more):
+    return DeployedRun(folder, setting, controller, layout, **more)
+
+
+def play(run, rounds=100):
+    """Do rounds; returns (index, noise multiplier, clip norm) of each."""
+    done = []
+    while len(done) < rounds and (now := run.next_round()) is not None:
+        done.append((now.index, now.noise_multiplier, now.clip_norm))
+        run.observe_release(np.full(3, 1.0 + now.index), np.ones(3))
+    return done
+
+
+def test_a_run_that_goes_on_does_what_an_unbroken_one_does(tmp_path):
+    with opened(tmp_path / "whole") as run:
+        whole = play(run)
+    broken = []
+    for _ in range(6):
+        with opened(tmp_path / "broken") as run:
+            broken += play(run, 1)
+    assert broken == whole
+    assert len(whole) == 6
+    with opened(tmp_path / "broken") as run:
+        assert run.over
+        assert run.next_round() is None
+    one, other = (read_record(tmp_path / name) for name in ("whole", "broken"))
+    assert one.ledger.rows == other.ledger.rows
+    assert one.facts == other.facts
+    assert (one.facts.rounds_done, one.facts.noise, one.facts.adaptive) == (6, "secret", False)
+
+
+def kill_in_round(folder, rounds, at):
+    """Do rounds in a process of its own, and kill it in the next one."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return
+    try:
+        run = opened(folder)
+        play(run, rounds)
+        if at == "charge":  # after the line is on disk, before anybody gets the round
+            charge = run.charging.on_charge
+            run.charging.on_charge = lambda row, charges: (charge(row, charges), os.kill(os.getpid(), signal.SIGKILL))
+        run.next_round()
+        os.kill(os.getpid(), signal.SIGKILL)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize(("at", "rounds"), [("charge", 0), ("charge", 2), ("release", 2)])
+def test_a_kill_between_charge_and_release_loses_the_round_and_keeps_its_charge(tmp_path, at, rounds):
+    kill_in_round(tmp_path, rounds, at)
+    assert len(read_journal(tmp_path / "charges.jsonl").rounds) == rounds + 1
+    assert len(read_record(tmp_path).ledger.charges) == rounds + 1
+    with opened(tmp_path) as run:
+        assert [index for index, _, _ in play(run)] == list(range(rounds + 1, 6))
+    record = read_record(tmp_path)
+    assert [row[0] for row in record.ledger.rows] == list(range(6))
+    assert record.ledger.epsilon_spent() <= 6.0
+    assert report_of(record).certified == 6.0
+
+
+def test_a_killed_beginning_begins_anew(tmp_path):
+    opened(tmp_path).close()
+    (tmp_path / "ledger.json").unlink()
+    with opened(tmp_path) as run:
+        assert len(play(run)) == 6
+
+
+def test_two_processes_cannot_have_a_run(tmp_path):
+    with opened(tmp_path), pytest.raises(InputError, match="is open in another process"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"setting": SETTING.replace(clients=21)}, "clients is 20, but in the run to go on it is 21"),
+        ({"setting": SETTING.replace(epsilon=5.0)}, "is of another run"),
+        ({"controller": "budget-exponential:2"}, "is of another run: its facts.controller is budget-exponential:1"),
+        ({"layout": Outline({"body": 3}, classes=2)}, r"was made with layers.* start anew"),
+    ],
+)
+def test_another_run_is_refused(tmp_path, changes, words):
+    with opened(tmp_path) as run:
+        play(run, 1)
+    with pytest.raises(InputError, match=words):
+        opened(tmp_path, **changes)
+    with opened(tmp_path) as run:
+        assert run.rounds == 1
+
+
+def test_edited_files_are_refused(tmp_path):
+    with opened(tmp_path) as run:
+        play(run, 2)
+    for name in ("charges.jsonl", "control.json", "ledger.json"):
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text.replace("update", "udpate").replace('"observed": 2', '"observed": 1'))
+        with pytest.raises(InputError, match="changed since it was written"):
+            opened(tmp_path)
+        (tmp_path / name).write_text(text)
+    opened(tmp_path).close()
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(InputError, match=r"holds thesis.txt and no ledger.json"):
+        opened(tmp_path)
+
+
+def test_what_is_given_away_besides_stands_in_the_record(tmp_path):
+    with opened(tmp_path, uncovered=("exact accuracies of clients",)) as run:
+        play(run)
+    assert read_record(tmp_path).facts.uncovered == ("exact accuracies of clients",)
