@@ -90,11 +90,9 @@ def _reason(cell: Cell, path: Path) -> tuple[str, str]:
         return "unreadable", str(error)
     said = record.get("asked")
     code = said.get("code") if isinstance(said, Mapping) else None
-    if code != cell.code:
-        return f"code {code}", ""
-    difference = first_difference(said, cell.asked)
+    difference = first_difference(said, replace(cell, code=code).asked if isinstance(code, str) else cell.asked)
     if difference is None:
-        return "unreadable", _fault(record, path)
+        return ("unreadable", _fault(record, path)) if code == cell.code else (f"code {code}", "")
     name, found, here = difference
     return f"settings {name}", f"{name} is {found} there and {here} here"
 

@@ -167,6 +167,15 @@ def test_other_code_is_kept_only_where_it_is_named(tmp_path):
     assert kept([own], tmp_path, ("0" * 12,)) == [own]
 
 
+def test_a_run_of_other_code_and_other_settings_is_not_offered_to_be_kept(tmp_path):
+    own = cell()
+    older = dataclasses.replace(own, code="0" * 12, seed=own.seed + 1)
+    write_record(older, tmp_path, RESULTS)
+    older.path(tmp_path).rename(own.path(tmp_path))
+    (line,) = unused([own], [own], tmp_path)
+    assert line == f"1 finished run of other settings, not used: seed is {own.seed + 1} there and {own.seed} here."
+
+
 def test_a_table_says_what_it_does_not_use_and_runs_it_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(TINY) == 0
