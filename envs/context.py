@@ -11,6 +11,7 @@ from envs.signals import CONTEXT_PREFIX, Feature, share_scale
 from fl_core.base.errors import require_name
 from fl_core.data.partition import concentration
 from fl_core.models.layout import Layout
+from fl_core.run.calibration import calibrated_norm
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import FloatArray
 
@@ -54,6 +55,10 @@ def _update_scale(config: FederationConfig, run: RunSettings, model: Layout) -> 
     return config.update_scale if run.update_scale is None else run.update_scale
 
 
+def _calibrated_norm(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return calibrated_norm(config, run, model.size)
+
+
 def _rate_scale(rate: FloatArray) -> FloatArray:
     return np.asarray(np.log10(rate) + 1)
 
@@ -84,6 +89,11 @@ CONTEXT: dict[str, ContextFeature] = {
     }.items()
 }
 """By figure. All are settings, known before any data is touched. Adding one is adding an entry."""
+CALIBRATED_NORM = "calibrated_norm"
+KNOWN: dict[str, ContextFeature] = CONTEXT | {
+    CALIBRATED_NORM: ContextFeature(_calibrated_norm, np.log10, "log10(x)", "length of an update on random data")
+}
+"""Everything that follows from the settings of an instance: its context, and what relative knobs refer to."""
 
 
 def context_features(context: str) -> tuple[Feature, ...]:

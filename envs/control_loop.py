@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from envs.acting import Actor, Policy
 from envs.charged_round import ChargedRound
-from envs.context import CONTEXT
+from envs.context import CONTEXT, KNOWN
 from envs.controls import Controls, with_prefix
 from envs.setting import Setting
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, last_action
@@ -113,7 +113,7 @@ class ControlLoop:
         self._given: ChargedRound | None = None
         self._refused = False
         shown = {feature.figure for feature in self.features}
-        known = {name: np.array([one.read(config, run, layout)]) for name, one in CONTEXT.items() if name in shown}
+        known = {name: np.array([KNOWN[name].read(config, run, layout)]) for name in self.controls.settings}
         told = {ROUND_FRACTION, NOISE_LEVEL, *CONTEXT, *(last_action(knob.name) for knob in self.knobs)}
         self._needed = sorted(shown - told - set(self.charging.figures()))
         nothing = {name: np.array([math.nan]) for name in shown if name in METRICS}

@@ -13,11 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import require_finite
-from envs.context import context_features
+from envs.context import CALIBRATED_NORM, CONTEXT, context_features
 from envs.knobs import make_knobs, plan_values
 from envs.listing import Listing
 from envs.observer import Observer
-from envs.relative_clip import ClipReference
+from envs.relative_clip import CALIBRATED, ClipReference
 from envs.setting import EnvSpec
 from envs.signals import FEATURE_BOUND, make_features
 from envs.tasks import Task
@@ -34,6 +34,7 @@ class Controls:
         knobs: knob of each action coordinate.
         features: feature of each observation entry.
         needs_evaluation: True if a feature is an accuracy or a loss.
+        settings: names of what it must know of a run's settings, see `envs.context.KNOWN`.
     """
 
     def __init__(self, task: Task, spec: EnvSpec, layout: Layout, defaults: Mapping[str, float], runs: int):
@@ -57,6 +58,9 @@ class Controls:
         self.features = Listing((*seen, *context_features(spec.context)))
         self._observer = Observer(runs, self.knobs, self.features, config.rounds)
         self._clips = ClipReference(task, runs)
+        shown = {feature.figure for feature in self.features}
+        calibrated = (CALIBRATED_NORM,) if CALIBRATED in {knob.name for knob in self.knobs} else ()
+        self.settings = (*(name for name in CONTEXT if name in shown), *calibrated)
         self.needs_evaluation = self._observer.needs_evaluation
         self._sums: dict[str, FloatArray] = {}
         self._counts = np.zeros(runs)
@@ -82,10 +86,15 @@ class Controls:
         Args:
             rows: their places.
             sizes: parameters of the model of each.
-            known: context, accuracies and losses `[runs]` before the first round, those that features are made of.
+            known: what `settings` names, and accuracies and losses before the first round, those that features are
+                made of `[runs]`.
         """
-        self._clips.reset(rows, sizes)
+        self._clips.reset(rows, sizes, known.get(CALIBRATED_NORM))
         self._observer.begin(rows, known)
+
+    def calibrated_norm(self, row: int) -> float | None:
+        """Return the length of an update on random data, in a run whose clip norms are multiples of it; else None."""
+        return float(self._clips.calibrated[row]) if CALIBRATED_NORM in self.settings else None
 
     def plan(self, coordinates: FloatArray, active: BoolArray) -> RoundPlan:
         """Make the plan of the rounds of a decision, which is noted as the last one of the active runs.

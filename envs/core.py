@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import read_actions, share_outside
-from envs.context import CONTEXT
+from envs.context import KNOWN
 from envs.controls import Controls, with_prefix
 from envs.episodes import Episodes
 from envs.fleet import Fleet
@@ -142,11 +142,11 @@ class EnvCore(Episodes):
 
     def _context(self, rows: Sequence[int]) -> dict[str, FloatArray]:
         """Read the settings that features are made of by figure `[runs]`, for some rows."""
-        found = {feature.figure: np.full(self.runs, np.nan) for feature in self.features if feature.figure in CONTEXT}
+        found = {name: np.full(self.runs, np.nan) for name in self.controls.settings}
         for name, values in found.items():
             for row in rows:
                 member = self.fleet.of(row)
-                values[row] = CONTEXT[name].read(member.config, member.settings[row], member.model)
+                values[row] = KNOWN[name].read(member.config, member.settings[row], member.model)
         return found
 
     def _observe(self, rows: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Clip norms relative to what is public: to the last one, or to the scale of what has been released.
+"""Clip norms relative to what is public: the last one, the scale of what has been released, or a free calibration.
 
 A policy that sets C itself has learned the scale of one problem's updates. One that sets a factor has not, so it can be
 carried to problems whose updates are larger or smaller.
@@ -16,6 +16,7 @@ from fl_core.recipes.parts import KnobRange
 from fl_core.run.plan import FloatArray, RoundReport
 
 CLIP = "clip_norm"
+CALIBRATED = "clip_calibrated"
 AGREEMENT = 0.25
 """Norm of the mean clipped update over C that is assumed before anything is released: at scale 1 the clip norm then
 starts at the task's default."""
@@ -43,6 +44,8 @@ class ClipReference:
 
     Attributes:
         last: C of the last decision `[runs]`; the task's default before the first.
+        calibrated: length of a client's update on random data `[runs]`, see `fl_core.run.calibration`; 1 where
+            nothing refers to it.
     """
 
     def __init__(self, task: Task, runs: int):
@@ -52,6 +55,7 @@ class ClipReference:
         self.last = np.full(runs, task.clip_norm)
         self._power = np.zeros(runs)
         self._variance = np.zeros(runs)
+        self.calibrated = np.ones(runs)
         self.reset(range(runs), [1] * runs)
 
     @property
@@ -70,13 +74,15 @@ class ClipReference:
         """Estimated scale u of the updates `[runs]`."""
         return np.asarray(np.sqrt(self._power) / AGREEMENT)
 
-    def reset(self, rows: Sequence[int], sizes: Sequence[int]) -> None:
-        """Start some runs anew, whose models have `sizes` parameters."""
+    def reset(self, rows: Sequence[int], sizes: Sequence[int], calibrated: FloatArray | None = None) -> None:
+        """Start some runs anew, whose models have `sizes` parameters; `calibrated` norms are of all runs `[runs]`."""
         rows = list(rows)
         self._sizes[rows] = sizes
         self.last[rows] = self._task.clip_norm
         self._power[rows] = (AGREEMENT * self._task.clip_norm) ** 2
         self._variance[rows] = self._power[rows] ** 2
+        if calibrated is not None:
+            self.calibrated[rows] = calibrated[rows]
 
     def resolve(self, values: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Convert the relative ones among the values of knobs, by name, to absolute ones."""
@@ -110,12 +116,18 @@ class ClipReference:
 
     def state_dict(self) -> dict[str, FloatArray]:
         """Return its arrays by name, all `[runs]`."""
-        return {"last": self.last, "power": self._power, "variance": self._variance, "sizes": self._sizes}
+        return {
+            "last": self.last,
+            "power": self._power,
+            "variance": self._variance,
+            "sizes": self._sizes,
+            "calibrated": self.calibrated,
+        }
 
     def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:
         """Continue where `state_dict` was taken."""
-        self.last, self._power, self._variance, self._sizes = (
-            state[name].copy() for name in ("last", "power", "variance", "sizes")
+        self.last, self._power, self._variance, self._sizes, self.calibrated = (
+            state[name].copy() for name in ("last", "power", "variance", "sizes", "calibrated")
         )
 
 
@@ -142,6 +154,10 @@ def _scaled(reference: ClipReference, factor: FloatArray) -> FloatArray:
     return np.clip(reference.scale * factor, *reference.reach)
 
 
+def _calibrated(reference: ClipReference, factor: FloatArray) -> FloatArray:
+    return np.clip(reference.calibrated * factor, *reference.reach)
+
+
 RELATIVE_KNOBS: dict[str, RelativeKnob] = {
     knob.range.name: knob
     for knob in (
@@ -154,6 +170,11 @@ RELATIVE_KNOBS: dict[str, RelativeKnob] = {
             KnobRange("clip_scale", 0.1, 10.0, 1.0, "log", "clip norm over the running scale of what is released"),
             CLIP,
             _scaled,
+        ),
+        RelativeKnob(
+            KnobRange(CALIBRATED, 0.05, 20.0, 1.0, "log", "clip norm over the length of an update on random data"),
+            CLIP,
+            _calibrated,
         ),
     )
 }

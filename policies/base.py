@@ -14,7 +14,7 @@ from envs.signals import ROUND_FRACTION
 from fl_core.base.arguments import checked
 from fl_core.base.arrays import FloatArray, require_memory
 from fl_core.base.errors import InputError, require, require_name
-from policies.parameters import ANCHOR, Parameter
+from policies.parameters import ANCHOR, Multiple, Parameter
 from policies.view import Seen, View
 
 State = tuple[NDArray[Any], ...]
@@ -158,11 +158,14 @@ class Controller(ABC):
     @property
     def label(self) -> str:
         """Readable name with the parameters' values, for figures and tables."""
-        return self.label_format.format(**self.values)
+        units = {one.name: one.in_multiples and self.view.in_multiples for one in self.parameters}
+        shown = {name: Multiple(value) if units.get(name) else value for name, value in self.values.items()}
+        return self.label_format.format(**shown)
 
     def describe(self) -> dict[str, Any]:
         """Return name and parameters as JSON-able values."""
-        return {"name": self.name, "parameters": dict(self.values)}
+        unit = {"clip_norms": "in multiples of the calibrated norm"} if self.view.in_multiples else {}
+        return {"name": self.name, "parameters": dict(self.values), **unit}
 
     # ---------------------------------------------------------------- acting
 

@@ -6,6 +6,7 @@ To add a controller for good, write its class and add a line here; a user's own 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from policies.base import Controller
 from policies.budget_schedules import ExponentialBudget, LinearBudget, PrintedBudget, StepBudget, UniformBudget
 from policies.constant import ConstantControl, base_knobs, read_assignments
 from policies.layer_weights import LogOddsWeights, PaidLogOddsWeights
-from policies.parameters import ANCHOR, Parameter
+from policies.parameters import ANCHOR, MULTIPLE, Parameter
 from policies.personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
 from policies.random_clip import RandomControl
 from policies.schedules import (
@@ -35,8 +36,7 @@ from policies.schedules import (
     StepDecay,
     TailAverage,
 )
-
-CLIP_NORM_KNOB = "clip_norm"
+from policies.view import CLIP_NORM, MULTIPLES, View
 
 _BUILT_IN: dict[str, type[Controller]] = {
     controller.name: controller
@@ -120,15 +120,19 @@ class ControllerSpec:
         parameters: the leading parameters that were given.
         assigned: values of knobs by name, for controllers that take these.
         chosen_knobs: comma-separated knobs of its environment, where they were named; empty for the usual ones.
+        multiples: True if its clip norms are multiples of the calibrated length of an update.
     """
 
     name: str
     parameters: tuple[float, ...] = ()
     assigned: tuple[tuple[str, float], ...] = ()
     chosen_knobs: str = ""
+    multiples: bool = False
 
     def __str__(self) -> str:
-        pieces = [self.name, *(f"{value:.12g}" for value in self.parameters)]
+        given = zip(self.controller.parameters, self.parameters, strict=False)
+        suffixes = [(value, MULTIPLE if self.multiples and one.in_multiples else "") for one, value in given]
+        pieces = [self.name, *(f"{value:.12g}{suffix}" for value, suffix in suffixes)]
         pieces += [",".join(f"{name}={value:.12g}" for name, value in self.assigned)] if self.assigned else []
         return ":".join([*pieces, self.chosen_knobs] if self.chosen_knobs else pieces)
 
@@ -141,7 +145,10 @@ class ControllerSpec:
     def knobs(self) -> str:
         """Comma-separated knobs that its environment must have."""
         own = base_knobs(name for name, _ in self.assigned)
-        return self.chosen_knobs or own or self.controller.usual_knobs or self.controller.needed_knobs
+        names = self.chosen_knobs or own or self.controller.usual_knobs or self.controller.needed_knobs
+        if not self.multiples:
+            return names
+        return ",".join(MULTIPLES if name == CLIP_NORM else name for name in names.split(","))
 
     @property
     def signals(self) -> str:
@@ -156,19 +163,33 @@ class ControllerSpec:
     @property
     def clip_norms(self) -> tuple[float, ...]:
         """Clip norms among the given values, which the range of the environment's knob must hold."""
+        if self.multiples:
+            return ()
         bounded = zip(self.controller.parameters, self.parameters, strict=False)
-        given = [value for one, value in bounded if one.knob == CLIP_NORM_KNOB]
-        return (*given, *(value for name, value in self.assigned if name == CLIP_NORM_KNOB))
+        given = [value for one, value in bounded if one.knob == CLIP_NORM]
+        return (*given, *(value for name, value in self.assigned if name == CLIP_NORM))
 
     def named_parameters(self) -> dict[str, float]:
         """Return the given parameters by name."""
         given = {one.name: value for one, value in zip(self.controller.parameters, self.parameters, strict=False)}
         return given | dict(self.assigned)
 
+    def view(self, env: Any) -> View:
+        """Return the view of an environment that the controller is made for, with clip norms in the spec's unit.
+
+        Raises:
+            InputError: it is no DPilot environment, or lacks the knob of multiples.
+        """
+        view = View.of(env)
+        return view.with_multiples() if self.multiples else view
+
 
 @checked
 def parse_controller(spec: str) -> ControllerSpec:
     """Parse a spec such as `fixed:0.5`, `exponential-decay:2:0.5`, `aqc` or `constant:clip_norm=0.5`.
+
+    Clip norms with an x, as in `exponential-decay:1x:0.25x`, are multiples of the length that a client's update has on
+    random data, which costs no privacy (`fl_core.run.calibration`).
 
     Raises:
         InputError: the name is unknown, or parameters are too many, too few, no numbers, or out of range.
@@ -183,8 +204,9 @@ def parse_controller(spec: str) -> ControllerSpec:
     if len(texts) > len(expected):
         takes = "no parameters" if not expected else f"at most {len(expected)}"
         raise InputError(f"controller '{spec}' has {len(texts)} parameters, but {controller.usage()} takes {takes}.")
+    multiples = _in_multiples(spec, expected, texts)
     values = tuple(
-        one.check(name, read_value(f"{one.name} of controller '{spec}'", text, float, finite=True))
+        one.check(name, read_value(f"{one.name} of controller '{spec}'", _number(one, text), float, finite=True))
         for one, text in zip(expected, texts, strict=False)
     )
     left_out = [one.name for one in expected[len(texts) :] if one.unit == ANCHOR]
@@ -193,7 +215,27 @@ def parse_controller(spec: str) -> ControllerSpec:
         not given or not left_out,
         f"controller '{spec}' has {' and '.join(given)} but no {' and no '.join(left_out)}; give all or none.",
     )
-    return ControllerSpec(name, values, chosen_knobs=chosen)
+    return ControllerSpec(name, values, chosen_knobs=chosen, multiples=multiples)
+
+
+def _number(parameter: Parameter, text: str) -> str:
+    """Return the text of a value without the unit of a multiple."""
+    return text.strip().removesuffix(MULTIPLE) if parameter.in_multiples else text
+
+
+def _in_multiples(spec: str, parameters: Sequence[Parameter], texts: Sequence[str]) -> bool:
+    """Return True if the clip norms of a spec are multiples of the calibrated length of an update, as `fixed:1x`.
+
+    Raises:
+        InputError: only some of them are.
+    """
+    given = [text.strip() for one, text in zip(parameters, texts, strict=False) if one.in_multiples]
+    marked = [text for text in given if text.endswith(MULTIPLE)]
+    require(
+        len(marked) in (0, len(given)),
+        f"controller '{spec}' has clip norms in two units; write an {MULTIPLE} behind all of them or none.",
+    )
+    return bool(marked)
 
 
 @checked
@@ -210,4 +252,4 @@ def make_controller(spec: str | ControllerSpec | type[Controller], env: Any, anc
         InputError: the spec, the anchor or the environment does not fit.
     """
     known = spec if isinstance(spec, ControllerSpec) else parse_controller(CONTROLLERS.name_of(spec))
-    return known.controller.for_env(env, anchor, **known.named_parameters())
+    return known.controller.for_env(known.view(env), anchor, **known.named_parameters())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from envs.knobs import Knob
 from fl_core.base.errors import require
@@ -39,6 +40,18 @@ PLAIN, ANCHOR, KNOB = "plain", "anchor", "knob"
 """Units of defaults: 1, the anchor clip norm C* (the knob's default where there is none), the knob's default."""
 
 
+MULTIPLE = "x"
+"""After a clip norm: it is a multiple of the calibrated length of an update."""
+
+
+class Multiple(float):
+    """A clip norm that is shown as a multiple, `1.5x`."""
+
+    @override
+    def __format__(self, spec: str) -> str:
+        return super().__format__(spec) + MULTIPLE
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A number that a controller is made with.
@@ -60,6 +73,11 @@ class Parameter:
     allowed: Range = POSITIVE
     knob: str = ""
     search: tuple[float, ...] = ()
+
+    @property
+    def in_multiples(self) -> bool:
+        """True if it is a clip norm, which may be given as a multiple of the calibrated length."""
+        return self.knob == "clip_norm"
 
     @property
     def default_text(self) -> str:

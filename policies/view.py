@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,10 @@ from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError, require
+
+CLIP_NORM = "clip_norm"
+MULTIPLES = "clip_calibrated"
+"""Knob that sets the clip norm as a multiple of the calibrated length of an update."""
 
 
 def _unknown_noise(epsilon: float) -> float:
@@ -32,6 +36,7 @@ class View:
         decision_rounds: rounds that one decision lasts.
         layer_sizes: parameters of each of the model's layers, by name.
         noise_at: noise multiplier of this run's uniform schedule at another ε.
+        in_multiples: True if clip norms are multiples of the calibrated length of an update.
     """
 
     knobs: tuple[Knob, ...]
@@ -40,6 +45,7 @@ class View:
     decision_rounds: int = 1
     layer_sizes: Mapping[str, int] = field(default_factory=dict)
     noise_at: Callable[[float], float] = field(default=_unknown_noise, compare=False)
+    in_multiples: bool = False
 
     @classmethod
     def of(cls, env: Any) -> View:
@@ -72,6 +78,20 @@ class View:
         require_own_spaces(env, core)
         return view
 
+    def with_multiples(self) -> View:
+        """Return the view in which the knob of multiples has the name of the clip norm, so that every rule can set it.
+
+        Raises:
+            InputError: the environment has no such knob.
+        """
+        if self.in_multiples:
+            return self
+        self.column(last_action(MULTIPLES))
+        knobs = tuple(replace(one, name=CLIP_NORM) if one.name == MULTIPLES else one for one in self.knobs)
+        names = {last_action(MULTIPLES): last_action(CLIP_NORM)}
+        features = tuple(replace(one, name=names.get(one.name, one.name)) for one in self.features)
+        return replace(self, knobs=knobs, features=features, in_multiples=True)
+
     def require_same(self, other: View, who: str) -> None:
         """Refuse the view of another environment that shows or takes something else.
 
@@ -82,6 +102,7 @@ class View:
         Raises:
             InputError: knobs, features, rounds or layers differ.
         """
+        other = other.with_multiples() if self.in_multiples else other
         for name, read in _COMPARED.items():
             own, has = read(self), read(other)
             require(own == has, f"{who} is made for {name} {_words(own)}, but the environment has {_words(has)}.")

@@ -25,7 +25,10 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
     """Summarise a run as JSON-able values: its result, its ε and its settings; numbers not finite are spelled out."""
     config, ledger = core.federation.config, core.federation.charging.budgets[0]
     episode = episode_of(core, 0, by_pld=status != "running")  # which may take seconds
-    figures = Shown(show).of(core.history[0][-1] if core.history[0] else {})
+    figures, calibrated = (
+        Shown(show).of(core.history[0][-1] if core.history[0] else {}),
+        core.controls.calibrated_norm(0),
+    )
     numbers = {
         "epsilon_target": ledger.epsilon,
         "delta": config.delta,
@@ -58,6 +61,7 @@ def summarise_run(core: EnvCore, player: Player, status: str, show: str = "all")
         "tuned_on": player.tuned_on,
         "tuned_population": player.tuned_population,
         "origins": core.setting.origins | dict(player.origins),
+        **({} if calibrated is None else {"calibrated_norm": calibrated}),
         **spelled_out(numbers),
     }
 
@@ -106,6 +110,9 @@ def print_summary(core: EnvCore, player: Player, folder: Path, show: str = "all"
         print(*(f"  {line}" for line in privacy_report(core, 0, player.reads, show).lines()), sep="\n")
     if player.tuned_population:
         print(f"  tuned on           {player.tuning(config.population)}{_search_price(player, config)}")
+    calibrated = core.controls.calibrated_norm(0)
+    if calibrated is not None:
+        print(f"  calibrated norm    {calibrated:.3g}, of an update on random data; it cost no privacy")
     print(f"  executor           {core.federation.executor.choice}")
     print(
         f"Records: {folder}\nIts privacy: dpilot ledger {folder}\nTo look at it: tensorboard --logdir {folder.parent}"

@@ -191,19 +191,19 @@ class Tuned(Contender):
     @override
     def prepare(self, bench: Bench) -> Player:
         found = bench.outcome(self.search(bench))
-        core, controller = self.core(bench), self.family.controller
+        core, family = self.core(bench), self.family
         return Player(
             name=self.name,
-            label=f"tuned {controller.for_env(core, **found.values).label}",
+            label=f"tuned {family.controller.for_env(family.view(core), **found.values).label}",
             setting=core.setting,
-            builds=(lambda target: controller.for_env(target, **found.values),),
+            builds=(lambda target: family.controller.for_env(family.view(target), **found.values),),
             search_rounds=found.rounds,
             tuned_on=(
                 f"the best of {found.candidates} parameter settings in {found.runs} runs, by successive halving on "
                 f"{_instances(found.instances, found.population)}"
             ),
             tuned_population=found.population,
-            reads=controller.needed_features,
+            reads=family.controller.needed_features,
             releases=found.releases,
             origins=self.origin,
         )

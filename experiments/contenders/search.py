@@ -126,7 +126,7 @@ class FamilySearch:
             InputError: the environment does not fit, or there is nothing to search.
         """
         self._setting, self._core, self._environments, self._instances = setting, core, environments, instances
-        view = View.of(core)
+        view = spec.view(core)
         self._controllers: list[tuple[Candidate, Controller]] = []
         refusal: InputError | None = None
         for values in grid(spec, view):

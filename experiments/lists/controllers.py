@@ -14,12 +14,16 @@ from experiments.lists.rows import Rows, parts_of
 from fl_core.base.sources import BUILT_IN
 from policies.base import Controller
 from policies.catalog import CONTROLLERS, ControllerSpec
+from policies.parameters import MULTIPLE
+from policies.view import MULTIPLES
 
 
 def controllers() -> Rows:
     """List the controllers."""
     yield from parts_of(CONTROLLERS, ("controller", "what it does", "signals", "knobs"), _controller)
     own = ("its own", "its own")
+    multiples = "any clip norm above, as a multiple of an update's length on random data, which is free: fixed:1x"
+    yield (f"...:NUMBER{MULTIPLE}", multiples, "public", MULTIPLES, BUILT_IN.words)
     yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)

@@ -20,6 +20,7 @@ from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.errors import require, require_count
 from fl_core.base.streams import new_secret
 from fl_core.data.clients import ClientIndex
+from fl_core.data.datasets import Dataset
 from fl_core.privacy.ledger import Ledger
 from fl_core.run import saved_state
 from fl_core.run.budget import both_given
@@ -51,14 +52,19 @@ class Federation(Simulation):
     """
 
     @checked
-    def __init__(self, config: FederationConfig, runs: int = 1):
+    def __init__(self, config: FederationConfig, runs: int = 1, dataset: Dataset | None = None):
         """Load the data, build the model, and start run r with seed r.
+
+        Args:
+            config: settings that the runs share.
+            runs: how many.
+            dataset: in place of the configuration's, on its device; of the same shape and classes.
 
         Raises:
             InputError: the dataset is missing, or a setting does not fit it.
         """
         require_count("runs", runs)
-        super().__init__(config, runs)
+        super().__init__(config, runs, dataset)
         self.state = RunState.allocate(self.recipe, self.model, runs, config)
         self.charging = Charging(config, self.recipe, [self._open_books(one) for one in self.settings])
         self._defaults = [dict[str, float]() for _ in range(runs)]

@@ -19,7 +19,7 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.streams import numpy_generator
 from fl_core.data.augmentation import check_augmentation
 from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import DATASETS, dataset_entry, load_dataset
+from fl_core.data.datasets import DATASETS, Dataset, dataset_entry, load_dataset
 from fl_core.data.normalization import find_normalization
 from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
@@ -55,8 +55,8 @@ class Simulation:
         releaser: clip, noise and aggregation.
     """
 
-    def __init__(self, config: FederationConfig, runs: int):
-        """Load the data and build the model; run r has seed r.
+    def __init__(self, config: FederationConfig, runs: int, dataset: Dataset | None = None):
+        """Build the model, and load the data unless a dataset is given in its place; run r has seed r.
 
         Raises:
             InputError: the dataset is missing, or a setting does not fit it.
@@ -66,7 +66,8 @@ class Simulation:
         self.recipe = config.recipe()
         self.device = config.resolve_device()
         keep_freed_memory()
-        self._dataset = load_dataset(config.dataset, config.data_root or None, self.device, config.population)
+        place = (config.data_root or None, self.device, config.population)
+        self._dataset = load_dataset(config.dataset, *place) if dataset is None else dataset
         if self._dataset.train_groups is not None and not DATASETS.origin(config.dataset).built_in:
             self._warn_of_clients()
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from envs import EnvCore, make_core
-from envs.relative_clip import AGREEMENT, BEYOND, ClipReference
+from envs.playing import run_to_the_end
+from envs.relative_clip import AGREEMENT, BEYOND, CALIBRATED, ClipReference
 from envs.tasks import find_task
 from fl_core.base.errors import InputError
+from fl_core.run.calibration import calibrated_norm
 from fl_core.run.config import RunSettings
 from fl_core.run.plan import RoundReport
+from policies import make_controller
 from tests.envs.conftest import PLAIN, make_env
 
 SMALL: dict[str, Any] = PLAIN | {"clients": 8}
@@ -36,6 +39,20 @@ def test_a_change_multiplies_the_last_clip_norm_within_the_tasks_range() -> None
         clip = min(8.0, max(0.1, clip * factor))
         assert info["clip_norm"] == pytest.approx(clip, rel=1e-5)
     assert clip == pytest.approx(6.0)  # it has saturated at 8 and forgotten what lay beyond
+
+
+def test_multiples_of_the_calibrated_norm_follow_each_runs_own_settings() -> None:
+    core = make_core(2, **SMALL | {"knobs": CALIBRATED})
+    runs = [RunSettings(seed=5), RunSettings(seed=6, learning_rate=0.05)]
+    core.reset([0, 1], runs)
+    norms = [calibrated_norm(core.federation.config, one) for one in runs]
+    assert norms[0] > 4 * norms[1]
+    run_to_the_end(core, make_controller("exponential-decay:2x:0.5x", core), runs, lambda done: None)
+    for row, norm in enumerate(norms):
+        clips = [step["clip_norm"] for step in core.history[row]]
+        assert (clips[0], clips[-1]) == pytest.approx((2 * norm, norm / 2), rel=1e-5)
+        assert core.controls.calibrated_norm(row) == norm
+    assert reset_core(1).controls.calibrated_norm(0) is None
 
 
 def test_a_change_is_made_once_per_decision_and_a_reset_forgets_it() -> None:

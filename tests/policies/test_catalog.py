@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 
+from envs.relative_clip import CALIBRATED
 from fl_core.base.errors import InputError
 from policies import CONTROLLERS, ControllerSpec, View, make_controller, parse_controller
 from tests.policies.conftest import make_view
@@ -39,6 +41,10 @@ VALID = {
     "random": ("random", ()),
     "random:3": ("random", (3.0,)),
     " fixed:1e-1 ": ("fixed", (0.1,)),
+    "fixed:1x": ("fixed", (1.0,)),
+    "exponential-decay:1.5x:0.4x": ("exponential-decay", (1.5, 0.4)),
+    "server-lr-decay:2x:0.1": ("server-lr-decay", (2.0, 0.1)),
+    "aqc:0.4:0.3:2x": ("aqc", (0.4, 0.3, 2.0)),
 }
 
 
@@ -82,6 +88,9 @@ def test_reads(spec: str) -> None:
         ("step-decay:2", "has start but no end; give all or none"),
         ("tail-average:0", "last of controller 'tail-average' is 0"),
         ("client-budget:-1", "kappa of controller 'client-budget' is -1, but it must be a finite number of at least 0"),
+        ("exponential-decay:2x:0.5", "has clip norms in two units; write an x behind all of them or none"),
+        ("server-lr-decay:1:0.5x", "end of controller 'server-lr-decay:1:0.5x' is '0.5x', but it must be a finite"),
+        ("fixed:x", "clip_norm of controller 'fixed:x' is ''"),
         ("constant", "A value of controller 'constant' is '', but it must read constant:KNOB=VALUE"),
         ("constant:0.5", "is '0.5', but it must read constant:KNOB=VALUE"),
         ("constant:clip=1", "knob of controller 'constant:clip=1' 'clip' is unknown; did you mean clip_norm"),
@@ -110,6 +119,22 @@ def test_usage_shows_the_parameters() -> None:
         "0.5 x anchor clip norm",
     ]
     assert [one.default_text for one in CONTROLLERS["aqc"].parameters] == ["0.5", "0.2", "the task's default clip_norm"]
+
+
+def test_multiples_are_set_by_a_knob_of_their_own_and_keep_their_unit() -> None:
+    spec = parse_controller("server-lr-decay:2x:0.1")
+    assert (str(spec), spec.clip_norms) == ("server-lr-decay:2x:0.1", ())
+    assert spec.knobs == f"{CALIBRATED},server_learning_rate"
+    controller = make_controller(spec, make_view(knobs=spec.knobs))
+    assert controller.label == "server learning rate decay to 0.1, clip 2x"
+    assert "multiples" in controller.describe()["clip_norms"]
+    observation = np.zeros(len(controller.view.features))
+    action, _ = controller.predict(observation)
+    assert 0.05 * 400 ** ((float(action[0]) + 1) / 2) == pytest.approx(2.0, rel=1e-6)
+    with pytest.raises(InputError, match="signal 'last_clip_calibrated' is not among those"):
+        make_controller(spec, make_view(knobs="clip_norm,server_learning_rate"))
+    with pytest.raises(InputError, match=r"clip_norm is 30\.0, but this task allows 0.05 to 20"):
+        make_controller("fixed:30x", make_view(knobs=CALIBRATED))
 
 
 def test_needs_of_the_environment() -> None:
