@@ -15,7 +15,7 @@ from envs.listing import Listing
 from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
 from fl_core.base.arguments import checked
-from fl_core.base.errors import require, unknown_name
+from fl_core.base.errors import InputError, require, unknown_name
 from fl_core.base.text import short
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange
@@ -83,9 +83,8 @@ class Knob(KnobRange):
             found = np.asarray(values)
         except (TypeError, ValueError):  # lists of different lengths
             found = np.asarray(None)
-        require(
-            found.dtype.kind in "iuf", f"{self.name} is {short(values)}, but it must be a number or an array of them."
-        )
+        if found.dtype.kind not in "iuf":
+            raise InputError(f"{self.name} is {short(values)}, but it must be a number or an array of them.")
         return found
 
     @checked

@@ -70,15 +70,12 @@ def require_name(field: str, value: object, allowed: Iterable[str]) -> None:
 
 def require_positive(field: str, value: float) -> None:
     """Raise `InputError` unless the value is a finite number above zero."""
-    require(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0,
-        f"{field} is {short(value)}, but it must be a finite number above 0.",
-    )
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (known and math.isfinite(value) and value > 0):
+        raise InputError(f"{field} is {short(value)}, but it must be a finite number above 0.")
 
 
 def require_count(field: str, value: int, least: int = 1) -> None:
     """Raise `InputError` unless the value is a whole number of at least `least`."""
-    require(
-        isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least,
-        f"{field} is {short(value)}, but it must be a whole number of at least {least}.",
-    )
+    if not (isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least):
+        raise InputError(f"{field} is {short(value)}, but it must be a whole number of at least {least}.")

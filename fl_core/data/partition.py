@@ -13,10 +13,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fl_core.base.arrays import BoolArray, IndexArray
+from fl_core.base.arrays import IndexArray
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require, require_count, require_name
 from fl_core.base.streams import numpy_generator
+from fl_core.data.class_holders import draw_holders, spread_holders
 
 _NOBODY = -1
 """Owner of a sample that no client holds."""
@@ -239,42 +240,13 @@ def _classes(labels: np.ndarray, clients: int, each: int, spec: str, rng: np.ran
         f"partition is '{spec}', but the classes have too few samples to give {clients} clients {each} each; "
         "ask for fewer clients or fewer classes.",
     )
-    holds = _draw_holders(_spread(capacity, clients * each, rng), clients, each, rng)
+    holds = draw_holders(spread_holders(capacity, clients * each, rng), clients, each, rng)
     owner = np.full(len(labels), _NOBODY)
     for member, column in zip(members, holds.T, strict=True):
         holders = rng.permutation(np.flatnonzero(column))
         if len(holders):
             owner[member] = np.repeat(holders, _even_sizes(len(member), len(holders)))
     return owner
-
-
-def _spread(capacity: np.ndarray, total: int, rng: np.random.Generator) -> np.ndarray:
-    """Count the clients that hold each class: as evenly as the capacities allow, `total` altogether."""
-    level = 0
-    while np.minimum(capacity, level + 1).sum() <= total and level < capacity.max():
-        level += 1
-    holders: np.ndarray = np.minimum(capacity, level)
-    rising = rng.permutation(np.flatnonzero(capacity > level))[: total - int(holders.sum())]
-    holders[rising] += 1
-    return holders
-
-
-def _draw_holders(holders: np.ndarray, clients: int, each: int, rng: np.random.Generator) -> BoolArray:
-    """Draw a bool table [clients, classes] with `each` classes per row and `holders` clients per column.
-
-    Clients choose in turn, classes weighted by the places they have left. A class with as many places as there are
-    clients left must be taken; there are never more than `each` of those, so the last client can always be served.
-    """
-    table = np.zeros((clients, len(holders)), dtype=np.bool_)
-    left = holders.copy()
-    for client in range(clients):
-        # Efraimidis and Spirakis 2006: the largest u^(1/w) are a weighted draw without replacement.
-        keys = np.where(left > 0, rng.random(len(left)) ** (1 / np.maximum(left, 1)), -1.0)
-        keys[left == clients - client] = 2.0
-        chosen = np.argsort(keys)[-each:]
-        table[client, chosen] = True
-        left[chosen] -= 1
-    return table
 
 
 def _natural(

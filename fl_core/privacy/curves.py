@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fl_core.base.bounds import Bounds, is_number
-from fl_core.base.errors import require
+from fl_core.base.errors import InputError, require
 from fl_core.base.libraries import optimize, special
 from fl_core.base.text import short
 
@@ -63,10 +63,9 @@ def require_sampling_rate(sampling_rate: float) -> None:
 def require_noise_multiplier(noise_multiplier: float, zero_allowed: bool = True) -> None:
     """Refuse NaN, negative numbers, those beyond all floats and, where it would mean no noise at all, 0."""
     known = is_number(noise_multiplier) and (noise_multiplier <= sys.float_info.max or noise_multiplier == math.inf)
-    require(
-        known and (noise_multiplier > 0 or (zero_allowed and noise_multiplier == 0)),
-        f"noise_multiplier is {short(noise_multiplier)}, but it must be {'0 or more' if zero_allowed else 'above 0'}.",
-    )
+    if not (known and (noise_multiplier > 0 or (zero_allowed and noise_multiplier == 0))):
+        allowed = "0 or more" if zero_allowed else "above 0"
+        raise InputError(f"noise_multiplier is {short(noise_multiplier)}, but it must be {allowed}.")
 
 
 def _require_not_negative(field: str, value: float) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from fl_core.base.arguments import checked
 from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.exact_sum import ExactSum
 from fl_core.base.files import digest, spelled_out
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
@@ -142,6 +143,7 @@ class Ledger:
         self._filter = make_filter(self.epsilon, self.delta, self.sampling_rate, rounds)
         self._charges: list[Charge] = []
         self._costs: list[float] = []
+        self._spent = ExactSum()  # of the costs
         self._rows: list[list[Any]] = []  # the charges as JSON values and as text, so that a state takes no time
         self._texts: list[str] = []
 
@@ -228,6 +230,7 @@ class Ledger:
         charge = Charge(round_index, tuple(releases), joint, self.sampling_rate)
         self._charges.append(charge)
         self._costs.append(cost)
+        self._spent.add(cost)
         self._rows.append(charge.as_row())
         self._texts.append(json.dumps(self._rows[-1], allow_nan=False))
         return charge
@@ -250,7 +253,7 @@ class Ledger:
 
         It measures progress and certifies nothing: `certified` and `odometer` do.
         """
-        return self._filter.epsilon(math.fsum(self._costs))
+        return self._filter.epsilon(self._spent.value())
 
     def odometer(self) -> float:
         """Compute the ε of all releases so far, valid at all times simultaneously and for noise chosen adaptively.
@@ -363,7 +366,7 @@ class Ledger:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
-        self._charges, self._costs = fresh._charges, fresh._costs
+        self._charges, self._costs, self._spent = fresh._charges, fresh._costs, fresh._spent
         self._rows, self._texts = fresh._rows, fresh._texts
 
     @classmethod
@@ -407,10 +410,8 @@ class Ledger:
         return planned and self._remaining(cost) >= 0
 
     def _remaining(self, cost: float = 0.0) -> float:
-        """Subtract all costs from the budget; `fsum` rounds once, so that the sign, hence a refusal, is exact."""
-        if math.isinf(self._filter.budget):
-            return math.inf
-        return math.fsum([self._filter.budget, -cost, *(-charged for charged in self._costs)])
+        """Subtract all costs from the budget, rounded once, so that the sign, hence a refusal, is exact."""
+        return math.inf if math.isinf(self._filter.budget) else self._spent.subtracted_from(self._filter.budget, -cost)
 
     def _noise_multiplier(self, cost: float) -> float:
         """Compute the least σ that costs at most this, rounded up."""

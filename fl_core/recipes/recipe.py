@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from fl_core.base.arguments import checked
@@ -100,7 +101,7 @@ class Recipe:
         """True if what reaches the server is clipped and noised."""
         return self.exchanges and self.mechanism.private
 
-    @property
+    @cached_property
     def knobs(self) -> tuple[KnobRange, ...]:
         """Knobs that a controller may set per round."""
         if not self.exchanges:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fl_core.base.arguments import checked
 from fl_core.base.arrays import BoolArray, FloatArray
-from fl_core.base.errors import require, require_count
+from fl_core.base.errors import InputError, require, require_count
 from fl_core.base.streams import new_secret
 from fl_core.data.clients import ClientIndex
 from fl_core.data.datasets import Dataset
@@ -173,7 +173,8 @@ class Federation(Simulation):
         wanted = ~self.done
         if active is not None:
             fits = np.shape(active) == (self.runs,) and np.asarray(active).dtype == bool
-            require(fits, f"active is {active}, but it needs True or False for each of {self.runs} runs.")
+            if not fits:
+                raise InputError(f"active is {active}, but it needs True or False for each of {self.runs} runs.")
             wanted = wanted & active
         # Before any data is touched; a refused run stays as it is.
         noise, refused = self.charging.charge(
