@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ from experiments.workers.serving import in_shared_folder
 from experiments.workers.starting import start_workers
 from fl_core.audit.audit import Audit, audit
 from fl_core.base.code_version import code_version
+from fl_core.base.errors import require
 from fl_core.base.files import spelled_out, write_bytes, write_json, write_text
+from fl_core.base.text import short
 from fl_core.run.budget import stated
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
@@ -112,9 +114,10 @@ class AuditCommand(AuditOptions):
         """Run the audit, write its records, print its result and return it; of several, by their methods."""
         self.check()
         if self.resume is not None:
-            options, made_of = read_order(self.resume, "audit")
+            options, made_of = read_order(self.resume, "audit", _ORDERED, _MADE_IN)
             require_same_order(self.resume, "pages", made_of, _made_of())
             again = AuditCommand(canaries=options["canaries"], seed=options["seed"], runs=Path(options["runs"]))
+            again.check()
             with start_workers(self.workers) as backend:
                 return again._audit_papers(self.resume, backend, self.workers.typed)
         require_writable("runs", self.runs / "audit.json")
@@ -142,7 +145,7 @@ class AuditCommand(AuditOptions):
     def _work(self, folder: Path) -> Work:
         """Make the job of this audit, whose page goes into a folder."""
         asked = {"settings": asdict(self.federation), "clip_norm": self.clip_norm, "canaries": self.canaries}
-        job = Job(self.federation.method, {**_made_of(), **asked, "seed": self.seed})
+        job = Job(self.federation.method, {**_made_of(), **asked, "seed": self.seed}, _check)
         return Work(job, partial(in_shared_folder, folder.absolute(), partial(_audited, self)), f"audit of {job.stem}")
 
     def _of_papers(self, folder: Path) -> Iterable[AuditCommand]:
@@ -213,6 +216,17 @@ class AuditCommand(AuditOptions):
 def _made_of() -> dict[str, str]:
     """Describe what the pages of papers depend on beside their options."""
     return {"code": code_version()}
+
+
+_ORDERED = {"canaries": "int", "seed": "int", "runs": "str"}
+_MADE_IN = {"code": "str"}
+"""Types of what the order of the papers' pages holds."""
+
+
+def _check(record: Mapping[str, Any], where: str) -> None:
+    """Refuse what no audit returned; raises `InputError`."""
+    found = record.get("audit")
+    require(isinstance(found, dict), f"{where}: audit is {short(found)}, but it must be figures by name.")
 
 
 def _audited(command: AuditCommand, _: RowProgress) -> dict[str, Any]:

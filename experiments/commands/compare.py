@@ -27,7 +27,7 @@ from experiments.options.compare import CompareOptions
 from experiments.records.comparison import Comparison, ControllerResult, Instance
 from experiments.records.finished import JOBS, FinishedJobs
 from experiments.records.folder import make_run_folder, write_yaml
-from experiments.records.order import read_order, require_same_order, write_order
+from experiments.records.order import described, option_types, read_order, require_same_order, write_order
 from experiments.records.tensorboard import RoundWriter, hyperparameters
 from experiments.reports.comparison import table, write_report
 from experiments.reports.verdict import verdict
@@ -39,7 +39,7 @@ from experiments.workers.options import WorkerOptions
 from experiments.workers.runner import Runner
 from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require
 
 REPORTED = "comparison.json"
 
@@ -136,7 +136,8 @@ _OPTIONS = (
     "train_on",
     "yes",
 )
-"""Options that a comparison's order holds, beside the settings of the federation."""
+"""Options that a comparison's order holds, beside the settings of the federation and the line that was typed."""
+_ORDERED = option_types(CompareOptions, _OPTIONS) | {"settings": "dict[str, Any]", "typed": "str"}
 
 
 def _made_of(contenders: Sequence[Contender]) -> dict[str, Any]:
@@ -146,18 +147,15 @@ def _made_of(contenders: Sequence[Contender]) -> dict[str, Any]:
 
 def _go_on(folder: Path, workers: WorkerOptions) -> dict[str, Any]:
     """Compare to the end what was interrupted in a folder, and return the statistics."""
-    options, made_of = read_order(folder, "compare")
+    options, made_of = read_order(folder, "compare", _ORDERED, {"code": "str", "controllers": "dict[str, Any]"})
     if (folder / REPORTED).is_file() and not (folder / JOBS).exists():
         print(f"The comparison in '{folder}' is complete, so nothing was changed. Report: {folder / 'report.html'}")
         return _statistics(Comparison.read(folder / REPORTED), folder)
-    try:
+    with described(folder, "comparison"):
         typed, settings = str(options.pop("typed")), Setting.resumed(options.pop("settings"), folder)
-        lists = {name: tuple(options[name]) for name in ("controllers", "vary")}
-        import_recorded(lists["controllers"], made_of["controllers"].values(), folder)
-        command = CompareCommand(**options | lists, runs=folder.parent, workers=workers, federation=settings.federation)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"The order in '{folder}' describes no comparison; start anew.") from error
-    bench, contenders = command._checked()
+        import_recorded(options["controllers"], made_of["controllers"].values(), folder)
+        command = CompareCommand(**options, runs=folder.parent, workers=workers, federation=settings.federation)
+        bench, contenders = command._checked()
     require_same_order(folder, "comparison", made_of, _made_of(contenders))
     with start_workers(workers) as backend:
         return command.play(folder, bench, contenders, typed, backend)

@@ -22,9 +22,9 @@ from experiments.papers.results import RESULT, BlockResult, gather, table_json, 
 from experiments.papers.sheets import print_sheets, write_markdown
 from experiments.papers.tables import Layer, PaperTable, find_table
 from experiments.records.folder import require_writable
-from experiments.records.order import read_order, write_order
+from experiments.records.order import option_types, read_order, write_order
 from experiments.workers.starting import start_workers
-from fl_core.base.errors import InputError, require, require_name, unknown_name
+from fl_core.base.errors import require, require_name, unknown_name
 from fl_core.base.files import drop_leftovers
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
@@ -97,13 +97,9 @@ def _ordered(folder: Path) -> PaperCommand:
     Raises:
         InputError: its order is missing, was changed, or describes no table.
     """
-    options, _ = read_order(folder, "paper")
-    values: dict[str, Any] = {"folder": folder}
-    values |= {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    try:
-        return PaperCommand(**values)
-    except TypeError as error:
-        raise InputError(f"The order in '{folder}' describes no table; start anew.") from error
+    options, _ = read_order(folder, "paper", option_types(PaperCommand, _OPTIONS), {})
+    require(bool(options["name"]), f"The order in '{folder}' names no table; start anew.")
+    return PaperCommand(folder=folder, **options)
 
 
 def _finished(cells: Sequence[Cell], folder: Path) -> int:

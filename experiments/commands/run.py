@@ -29,7 +29,7 @@ from experiments.records.folder import make_run_folder, says_complete, write_csv
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.noise_key import drop_key, key_home, load_key, save_key
 from experiments.records.order import FILE as ORDER
-from experiments.records.order import read_order, require_same_order, write_order
+from experiments.records.order import described, read_order, require_same_order, write_order
 from experiments.records.run_state import RECORD as STATE
 from experiments.records.run_state import (
     drop_run_state,
@@ -38,15 +38,16 @@ from experiments.records.run_state import (
     save_run_state,
     saved_rounds,
 )
-from experiments.records.shown import Shown
+from experiments.records.shown import SHOWS, Shown
 from experiments.records.tensorboard import RoundWriter, final_metrics, run_parameters
 from experiments.workers.runner import Runner
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require, require_name
 from fl_core.base.files import drop_leftovers, read_json, write_json
 from fl_core.data.populations import share_samples
 from fl_core.run.basis import basis_of
 from fl_core.run.config import RunSettings
+from fl_core.run.ranges import SEED
 
 SAVE_SECONDS = 10.0
 """Seconds between two writes of the rounds so far."""
@@ -91,6 +92,17 @@ class RunCommand(RunOptions):
         trained_on = contender.tuned_population(bench)
         tuned_here = bool(trained_on) and share_samples(trained_on, self.federation.population)
         Shown(self.show).check(asdict(record.facts), record.budget.epsilon, tuned_here)
+
+
+_ORDERED = {
+    "settings": "dict[str, Any]",
+    "controller": "str",
+    "seed": "int",
+    "search_instances": "int",
+    "train_on": "str",
+    "show": "str",
+}
+"""Types of what a run's order holds."""
 
 
 def _made_of(contender: Contender) -> dict[str, Any]:
@@ -162,19 +174,19 @@ def _is_complete(folder: Path) -> bool:
 
 def _begin_again(folder: Path) -> dict[str, Any]:
     """Play a run that was interrupted before its first state was saved, in the same folder."""
-    about, made_of = read_order(folder, "run")
+    about, made_of = read_order(folder, "run", _ORDERED, {"code": "str", "controller": "Any"})
     journal = folder / JOURNAL
     rounds = len(read_journal(journal).rounds) if journal.exists() else 0
     require(rounds == 0, f"'{folder}' has lost its {STATE}, but its rounds up to {rounds} were released; start anew.")
-    try:
+    with described(folder, "run"):
         setting = Setting.resumed(about["settings"], folder)
         import_recorded([about["controller"]], [made_of["controller"]], folder)
         bench = Bench(setting.replace(noise="seeded"), about["search_instances"], about["train_on"])
         (contender,) = parse_contenders([about["controller"]])
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"The order in '{folder}' describes no run; start anew.") from error
-    require_same_order(folder, "run", made_of, _made_of(contender))
-    check([contender], bench)
+        require_same_order(folder, "run", made_of, _made_of(contender))
+        SEED.check("seed", about["seed"])
+        require_name("show", about["show"], SHOWS)
+        check([contender], bench)
     return _begin(folder, about, bench, contender, _core_of(bench, contender, setting))
 
 

@@ -18,15 +18,14 @@ from envs import EnvCore, Setting
 from envs.playing import RowProgress
 from envs.tasks import find_task
 from experiments.commands.interruptions import resumable
-from experiments.commands.train_seeds import SEEDS, holds_several, is_complete, train_seeds
+from experiments.commands.train_seeds import MADE_IN, OPTIONS, SEEDS, holds_several, is_complete, train_seeds
 from experiments.options.train import TrainOptions
 from experiments.records.consistency import SUMMARY
 from experiments.records.folder import make_run_folder, write_yaml
 from experiments.records.order import FILE as ORDER
-from experiments.records.order import read_order, require_same_order, write_order
+from experiments.records.order import described, read_order, require_same_order, write_order
 from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
-from fl_core.base.errors import InputError
 from fl_core.base.files import read_json, write_json
 from fl_core.run.budget import stated
 
@@ -101,14 +100,12 @@ def _trained(folder: Path, progress: RowProgress) -> dict[str, Any]:
 
 def _begin(folder: Path) -> TrainingResult:
     """Train from the beginning; what an interruption before the first checkpoint has left is removed."""
-    options, made_of = read_order(folder, "train")
+    options, made_of = read_order(folder, "train", OPTIONS, MADE_IN)
     require_same_order(folder, "training", made_of, {"code": code_version()})
-    try:
+    with described(folder, "training"):
         network = options["training"]["network"]
         training = TrainingConfig(**options["training"] | {"network": None if network is None else tuple(network)})
         setting = Setting.resumed(options["settings"], folder)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"The order in '{folder}' describes no training; start anew.") from error
     for events in folder.glob("events.out.tfevents.*"):
         events.unlink()
     return train(setting, training, folder, progress=True)

@@ -19,11 +19,14 @@ from experiments.records.order import read_order, write_order
 from experiments.workers.backends import Backend
 from experiments.workers.runner import Runner, Work
 from experiments.workers.serving import in_shared_folder
-from fl_core.base.errors import InputError
 from fl_core.base.files import read_json
+from fl_core.run.ranges import SEED
 
 SEEDS = "seeds"
 """Option in the order of several trainings that one alone does not have."""
+OPTIONS = {"settings": "dict[str, Any]", "training": "dict[str, Any]"}
+MADE_IN = {"code": "str"}
+"""Types of what the order of a training holds."""
 
 Train = Callable[[Path, RowProgress], dict[str, Any]]
 """Trains as a folder's order says; returns the summary."""
@@ -36,7 +39,9 @@ def is_complete(folder: Path) -> bool:
 
 def holds_several(folder: Path) -> bool:
     """Return True if a folder was made for several trainings; raises as `read_order` where it was made for nothing."""
-    return not (folder / CONTROLLER).exists() and (folder / ORDER).exists() and SEEDS in read_order(folder, "train")[0]
+    if (folder / CONTROLLER).exists() or not (folder / ORDER).exists():
+        return False
+    return bool(read_order(folder, "train", OPTIONS | {SEEDS: "Any"}, MADE_IN)[0].get(SEEDS))
 
 
 def train_seeds(folder: Path, backend: Backend | None, train: Train, typed: Sequence[str]) -> dict[str, Any]:
@@ -69,13 +74,12 @@ def _work(folder: Path, train: Train) -> Work:
 
 def _folders(folder: Path) -> list[Path]:
     """Make the folders of the trainings with their orders, where they are not there yet."""
-    options, made_of = read_order(folder, "train")
-    try:
-        seeds = [int(seed) for seed in options.pop(SEEDS)]
-        training = options["training"]
-        orders = {folder / f"seed-{seed}": options | {"training": training | {"seed": seed}} for seed in seeds}
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"The order in '{folder}' describes no trainings; start anew.") from error
+    options, made_of = read_order(folder, "train", OPTIONS | {SEEDS: "tuple[int, ...]"}, MADE_IN)
+    seeds = options.pop(SEEDS)
+    for seed in seeds:
+        SEED.check(f"The order in '{folder}': seeds", seed)
+    training = options["training"]
+    orders = {folder / f"seed-{seed}": options | {"training": training | {"seed": seed}} for seed in seeds}
     for one, order in orders.items():
         if not (one / ORDER).exists():
             one.mkdir(exist_ok=True)

@@ -20,7 +20,9 @@ from experiments.records.costs import PriorRounds
 from experiments.records.finished import Job
 from experiments.workers.runner import Watch, Work
 from fl_core.base.code_version import code_version
+from fl_core.base.errors import require
 from fl_core.base.fields import items
+from fl_core.base.text import short
 from fl_core.data.populations import share_samples
 
 CODE = "experiments.contenders"
@@ -147,7 +149,16 @@ def _job(player: Player, policy: Policy, setting: Setting, cases: Sequence[Case]
         "policy": getattr(policy, "describe", dict)(),
         "cases": [asdict(case) for case in cases],
     }
-    return Job(f"play-{re.sub(r'[^a-z0-9]+', '-', player.name.lower())[:40]}", asked)
+    return Job(f"play-{re.sub(r'[^a-z0-9]+', '-', player.name.lower())[:40]}", asked, partial(_check, cases))
+
+
+def _check(cases: Sequence[Case], record: Mapping[str, Any], where: str) -> None:
+    """Refuse what no play of these cases returned; raises `InputError`."""
+    played = items(record.get("episodes"), f"{where}: episodes", Episode.from_json)
+    pairs, asked = [(one.instance, one.seed) for one in played], [(one.instance, one.seed) for one in cases]
+    require(pairs == asked, f"{where} holds other episodes than those of the {len(asked)} seeds that were asked for.")
+    executor = record.get("executor")
+    require(isinstance(executor, str), f"{where}: executor is {short(executor)}, but it must be a text.")
 
 
 def _play_batches(

@@ -22,8 +22,10 @@ from experiments.contenders.prior import prior_rounds
 from experiments.records.costs import PriorRounds
 from experiments.records.finished import Job
 from experiments.workers.runner import Plan, Work
+from fl_core.base.bounds import is_number
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError, require
+from fl_core.base.text import short
 from fl_core.run.config import RunSettings
 from policies.base import Controller
 from policies.catalog import ControllerSpec
@@ -196,7 +198,16 @@ def play_each(
 def _job(policies: Sequence[Controller], seeds: Sequence[int], setting: Setting) -> Job:
     """Describe a batch of a search as a job, by all that its accuracies depend on."""
     runs = [[policy.describe(), seed] for policy, seed in zip(policies, seeds, strict=True)]
-    return Job("search", {"code": code_version(CODE), "setting": setting.as_record(), "runs": runs})
+    return Job(
+        "search", {"code": code_version(CODE), "setting": setting.as_record(), "runs": runs}, partial(_check, len(runs))
+    )
+
+
+def _check(runs: int, record: Mapping[str, Any], where: str) -> None:
+    """Refuse what no batch of a search returned; raises `InputError`."""
+    finals = record.get("finals")
+    fits = isinstance(finals, list) and len(finals) == runs and all(is_number(x) and 0 <= x <= 1 for x in finals)
+    require(fits, f"{where}: finals is {short(finals)}, but it must be {runs} accuracies between 0 and 1.")
 
 
 def _play_batch(

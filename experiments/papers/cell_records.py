@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.papers.cell_checks import check_results
 from experiments.papers.cells import Cell
-from experiments.records.finished import FORMAT
+from experiments.records.finished import FORMAT, check_record
 from fl_core.base.errors import InputError, require
 from fl_core.base.sealed import first_difference, read_sealed
 
@@ -92,15 +91,15 @@ def _reason(cell: Cell, path: Path) -> tuple[str, str]:
     code = said.get("code") if isinstance(said, Mapping) else None
     difference = first_difference(said, replace(cell, code=code).asked if isinstance(code, str) else cell.asked)
     if difference is None:
-        return ("unreadable", _fault(record, path)) if code == cell.code else (f"code {code}", "")
+        return ("unreadable", _fault(cell, record, path)) if code == cell.code else (f"code {code}", "")
     name, found, here = difference
     return f"settings {name}", f"{name} is {found} there and {here} here"
 
 
-def _fault(record: Mapping[str, Any], path: Path) -> str:
+def _fault(cell: Cell, record: Mapping[str, Any], path: Path) -> str:
     """Describe what makes a record unusable that is of the run that is asked for; "" for nothing."""
     try:
-        check_results(record, f"The file '{path}'")
+        check_record(cell.job, record, f"The file '{path}'")
     except InputError as error:
         return str(error)
     return ""

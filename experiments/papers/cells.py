@@ -107,7 +107,7 @@ class Cell:
     @cached_property
     def job(self) -> Job:
         """The run as a job, whose record is kept."""
-        return Job(self.stem, self.asked)
+        return Job(self.stem, self.asked, check_results)
 
     @property
     def key(self) -> str:
@@ -116,7 +116,7 @@ class Cell:
 
     def records(self, folder: Path) -> FinishedJobs:
         """Return the finished cells in the folder of a table."""
-        return FinishedJobs(folder / "cells", check=check_results)
+        return FinishedJobs(folder / "cells")
 
     def path(self, folder: Path) -> Path:
         """Path of its record in the folder of a table."""

@@ -7,23 +7,35 @@ follows from what is asked of it, so that several processes may work in one fold
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from envs.playing import RowProgress
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
+from fl_core.base.fields import check_types
 from fl_core.base.files import digest, spelled_out, write_json
 from fl_core.base.sealed import read_sealed, require_same, sealed
-from fl_core.training.measured import adopt_choices, executor_choices
+from fl_core.base.text import short
+from fl_core.training.measured import adopt_choices, check_choices, executor_choices
 
 FORMAT = 2
 JOBS = "jobs"
 """Folder of a command's finished jobs, inside the folder of its results."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What doing a job took, in its record."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    executors: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -33,15 +45,44 @@ class Job:
     Attributes:
         stem: readable beginning of its key.
         asked: everything that its result depends on, version of the code among it, as JSON values.
+        check: refuses results that no such job has, in a record that a stranger may have edited, with an `InputError`;
+            takes the record and the file in words.
     """
 
     stem: str
     asked: Mapping[str, Any]
+    check: Callable[[Mapping[str, Any], str], None] = field(default=lambda record, where: None, compare=False)
 
     @cached_property
     def key(self) -> str:
         """Name of its record: equal for equal work by the same code, and different for all other."""
         return f"{self.stem}__{digest(spelled_out(self.asked))[:10]}"
+
+
+def check_record(job: Job, record: Mapping[str, Any], where: str) -> None:
+    """Refuse a record with figures or results that no such job has.
+
+    Args:
+        job: of the record.
+        record: as it was read.
+        where: the file, for the message.
+
+    Raises:
+        InputError: one is missing, or of another type or range.
+    """
+    job.check(record, where)
+    measured = _measured(record)
+    check_types(measured, where)
+    for name in ("rounds", "seconds"):
+        value = getattr(measured, name)
+        require(
+            0 <= value < math.inf, f"{where}: {name} is {short(value)}, but it must be a finite number of at least 0."
+        )
+    check_choices(measured.executors, where)
+
+
+def _measured(record: Mapping[str, Any]) -> _Measured:
+    return _Measured(**{one.name: record[one.name] for one in fields(_Measured) if one.name in record})
 
 
 class FinishedJobs:
@@ -52,20 +93,14 @@ class FinishedJobs:
         seconds: time that those took which were found finished.
     """
 
-    def __init__(
-        self,
-        folder: Path | None = None,
-        keeps: bool = True,
-        check: Callable[[Mapping[str, Any], str], None] = lambda record, where: None,
-    ) -> None:
+    def __init__(self, folder: Path | None = None, keeps: bool = True) -> None:
         """Take the folder.
 
         Args:
             folder: is made with the first record.
             keeps: whether records are added to it.
-            check: refuses the results in a record with an `InputError`, (record, the file in words).
         """
-        self._folder, self._keeps, self._check = folder, keeps, check
+        self._folder, self._keeps = folder, keeps
         self.count, self.seconds = 0, 0.0
 
     def path(self, job: Job) -> Path:
@@ -91,12 +126,13 @@ class FinishedJobs:
         """Read the record of a job.
 
         Raises:
-            InputError: there is none, it is damaged or of an older version, or it is of another job.
+            InputError: there is none, it is damaged or of an older version, it is of another job, or it holds results
+                that no such job has.
         """
         path = self.path(job)
         record = read_sealed(path, FORMAT)
         require_same(record.get("asked"), job.asked, f"The record '{path}'")
-        self._check(record, f"The file '{path}'")
+        check_record(job, record, f"The file '{path}'")
         return record
 
     def find(self, job: Job) -> dict[str, Any] | None:
@@ -137,9 +173,10 @@ class FinishedJobs:
         found = self.find(job)
         if found is not None:
             self.count += 1
-            adopt_choices(found["executors"])
-            self.seconds += float(found["seconds"])
-            progress(int(found["rounds"]))
+            measured = _measured(found)
+            adopt_choices(measured.executors)
+            self.seconds += measured.seconds
+            progress(measured.rounds)
         return found
 
     def finish(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -28,6 +28,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda v: isinstance(v, str), "a text"),
     "bool": (lambda v: isinstance(v, bool), "true or false"),
     "tuple[str, ...]": (lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v), "a list of texts"),
+    "tuple[int, ...]": (lambda v: isinstance(v, tuple) and all(map(_is_whole, v)), "a list of whole numbers"),
     "tuple[float, ...]": (lambda v: isinstance(v, tuple) and all(map(_is_finite, v)), "a list of numbers"),
     "list[list[int]]": (
         lambda v: isinstance(v, list) and all(isinstance(one, list) and all(map(_is_whole, one)) for one in v),
@@ -69,9 +70,18 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def check_types(record: Any, where: str) -> None:
     """Refuse a record that has a value of another type than its field's."""
     for field in fields(record):
-        value = getattr(record, field.name)
-        matches, words = _check_of(str(field.type))
-        require(matches(value), f"{where}: {field.name} is {short(value)}, but it must be {words}.")
+        check_type(getattr(record, field.name), str(field.type), f"{where}: {field.name}")
+
+
+def check_type(value: Any, annotation: str, name: str) -> None:
+    """Refuse a value of another type than an annotation, one of `known_types` or the name of a record's class."""
+    matches, words = _check_of(annotation)
+    require(matches(value), f"{name} is {short(value)}, but it must be {words}.")
+
+
+def known_types() -> Collection[str]:
+    """List the annotations that `check_type` knows beside records."""
+    return _CHECKS.keys()
 
 
 def _check_of(annotation: str) -> tuple[Callable[[Any], bool], str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fl_core.base.errors import require
+from fl_core.base.text import short
 
 EXECUTORS = {
     "auto": "times both in the first training and takes the faster one",
@@ -12,6 +13,7 @@ EXECUTORS = {
     "sequential": "one client after the other",
 }
 
+_KINDS = tuple(name for name in EXECUTORS if name != "auto")
 _choices: dict[str, tuple[str, str]] = {}
 
 
@@ -32,6 +34,24 @@ def executor_choices() -> dict[str, tuple[str, str]]:
     return dict(_choices)
 
 
+def check_choices(choices: Mapping[str, Sequence[str]], where: str) -> None:
+    """Refuse what `executor_choices` cannot have returned.
+
+    Args:
+        choices: by the shapes in words, kind of the executor and the measurement in words.
+        where: the file that they are from, for the message.
+
+    Raises:
+        InputError: one is of another type, or of a kind that there is not.
+    """
+    for choice in choices.values():
+        texts = isinstance(choice, (list, tuple)) and len(choice) == 2 and all(isinstance(one, str) for one in choice)
+        require(
+            texts and choice[0] in _KINDS and choice[1].isprintable(),
+            f"{where}: an executor is {short(choice)}, but it must be {' or '.join(_KINDS)}, and how it was measured.",
+        )
+
+
 def adopt_choices(choices: Mapping[str, Sequence[str]], over_own: bool = False) -> bool:
     """Take over what an earlier process measured, so that `auto` chooses as it did there.
 
@@ -46,9 +66,8 @@ def adopt_choices(choices: Mapping[str, Sequence[str]], over_own: bool = False) 
         InputError: they are none.
     """
     differs = False
-    for key, choice in choices.items():
-        kind, words = (*choice, "", "")[:2]
-        require(kind in ("vectorized", "sequential"), f"The measured executor is {kind!r}, but there is none such.")
+    check_choices(choices, "What was measured")
+    for key, (kind, words) in choices.items():
         differs |= _choices.setdefault(key, (kind, words))[0] != kind
         if over_own:
             _choices[key] = kind, words
