@@ -3,12 +3,12 @@ from itertools import pairwise
 import pytest
 import torch
 from torch.func import vmap
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import conv2d, cross_entropy, group_norm
 
 from fl_core.base.errors import InputError
 from fl_core.models.build import build_model
 from fl_core.models.catalog import MODELS
+from fl_core.models.tracing import trace
 
 
 @pytest.mark.parametrize("name", [*MODELS, "cnn2-groupnorm", "cnn3-groupnorm"])
@@ -169,7 +169,7 @@ def test_traced_gradients_of_stacked_clients_equal_the_module_of_each(name, shap
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         expected.append(torch.cat([value.flatten() for value in gradients]))
     if name != "resnet18":  # tracing it takes long, and meets nothing that ResNet-20 does not have
-        stacked, alone = make_fx(stacked)(flat, images), make_fx(alone)(flat[0], images[0])
+        stacked, alone = trace(stacked, flat, images), trace(alone, flat[0], images[0])
     found, single = stacked(flat, images), alone(flat[0], images[0])
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(single, expected[0], atol=1e-4, rtol=1e-3)

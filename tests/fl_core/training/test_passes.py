@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
+from fl_core.models.tracing import trace
 from fl_core.training.passes import simplify
 
 INPUT = torch.linspace(-1, 1, 24).view(4, 6)
 
 
 def traced(function, simplified: bool):
-    program = make_fx(function)(INPUT.clone())
+    program = trace(function, INPUT.clone())
     if simplified:
         simplify(program)
     return program
