@@ -11,6 +11,7 @@ from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
+from experiments.benchmarks.peers import COMPARED, peer_cost
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
 from experiments.reports.tables import Table
@@ -24,6 +25,7 @@ def main() -> None:
     console = Console(width=100)
     console.print(_local_training_table().terminal())
     console.print(_rounds_table().terminal())
+    console.print(_peers_table().terminal(wrap_numbers=True))
     demo = FederationConfig(executor="vectorized", rounds=100_000)
     single, batched = (alone(rounds_per_second, demo, runs, False) for runs in (1, 8))
     console.print(
@@ -63,6 +65,19 @@ def _rounds_table() -> Table:
         rows.append((executor, *(f"{speed:.1f}" for speed in speeds)))
     title = "Rounds per second, 8x8 digits, 20 clients x 5 steps of 16, CNN"
     return Table(("executor", "with evaluation", "without"), tuple(rows), title=title)
+
+
+def _peers_table() -> Table:
+    """Time whole private rounds against pfl, with what bounds them."""
+    rows = []
+    for case in COMPARED:
+        cost = alone(peer_cost, case)
+        peer = "not installed" if cost.over_peer is None else f"{cost.over_peer:.2f}x"
+        times = (f"{1000 * value:.1f}" for value in (cost.seconds, cost.products, cost.seconds - cost.products))
+        rows.append((case.title, *times, f"{cost.peak_share:.0%}", peer))
+    headers = ("case", "round, ms", "products, ms", "the rest, ms", "of the peak", "over pfl")
+    caption = "products: matrix products and convolutions; peak: a product of two large matrices in the same process"
+    return Table(headers, tuple(rows), title="Private rounds of 10 clients x 4 steps of 16", caption=caption)
 
 
 def _mechanism_table() -> Table:
