@@ -54,7 +54,7 @@ def load_learner(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
     except RuntimeError as error:
         raise ValueError("weights of another shape") from error
     for name, variable in _variables(model).items():
-        variable.data.copy_(tensors[f"{_VARIABLE}{name}"])
+        variable.data.copy_(_like(variable, tensors, f"{_VARIABLE}{name}"))
     _load_replay(model, tensors)
 
 
@@ -85,7 +85,15 @@ def played_episodes(model: BaseAlgorithm) -> tuple[int, list[list[float]]]:
 
 
 def recall_episodes(model: BaseAlgorithm, count: int, recent: Sequence[Sequence[float]]) -> None:
-    """Let a learner go on after episodes that `played_episodes` returned."""
+    """Let a learner go on after episodes that `played_episodes` returned.
+
+    Raises:
+        ValueError: a reward is none of single precision.
+    """
+    most = float(np.finfo(np.float32).max)
+    for reward, _ in recent:
+        if not -most <= reward <= most:
+            raise ValueError(f"an episode's reward is {reward:g}")
     model._episode_num = count
     # Single precision, as it was noted: the mean of a list is rounded as its entries are.
     episodes = ({"r": np.float32(reward), "l": length} for reward, length in recent)
@@ -110,7 +118,18 @@ def _load_replay(model: BaseAlgorithm, tensors: Mapping[str, Tensor]) -> None:
     buffer: ReplayBuffer | None = getattr(model, "replay_buffer", None)
     if buffer is None:
         return
-    buffer.pos, full = (int(value) for value in tensors[f"{_REPLAY}position"])
-    buffer.full = bool(full)
+    position = _like(torch.zeros(2, dtype=torch.int64), tensors, f"{_REPLAY}position").tolist()
+    if not 0 <= position[0] < buffer.buffer_size or position[1] not in (0, 1):
+        raise ValueError(f"a replay buffer at {position}, which has {buffer.buffer_size} places")
+    buffer.pos, buffer.full = position[0], bool(position[1])
     for name in _REPLAYED:
-        getattr(buffer, name)[: buffer.size()] = tensors[f"{_REPLAY}{name}"].numpy()
+        mine = getattr(buffer, name)[: buffer.size()]
+        mine[:] = _like(torch.from_numpy(mine), tensors, f"{_REPLAY}{name}").numpy()
+
+
+def _like(mine: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return a tensor of a state where it has the type and shape of the one that it replaces; else ValueError."""
+    given = tensors[name]
+    if given.dtype != mine.dtype or given.shape != mine.shape:
+        raise ValueError(f"{name} is {given.dtype} {tuple(given.shape)}, not {mine.dtype} {tuple(mine.shape)}")
+    return given

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -126,13 +127,26 @@ class EnvCore(Episodes):
         """Start new episodes in some rows; the generator draws the settings that are left open.
 
         Raises:
+            InputError: as `prepare`; no run has changed then.
+        """
+        self.prepare(rows, settings)()
+
+    def prepare(self, rows: Sequence[int], settings: Sequence[RunSettings]) -> Callable[[], None]:
+        """Make new episodes ready in some rows; what is returned starts them.
+
+        Raises:
             InputError: a row is none of the batch's or named twice, there is not one setting per row, or a setting is
-                not allowed; no run has changed then.
+                not allowed.
         """
         rows = read_rows(rows, self.runs)
         require(len(settings) == len(rows), f"There are {len(settings)} settings for {len(rows)} rows.")
         settings = [self.generator.fill(one) for one in settings]
-        self.fleet.start(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
+        begin = self.fleet.prepare(rows, settings, [self.generator.shape_of(one.seed) for one in settings])
+        return partial(self._start, rows, settings, begin)
+
+    def _start(self, rows: Sequence[int], settings: Sequence[RunSettings], begin: Callable[[], None]) -> None:
+        """Start the episodes that are ready."""
+        begin()
         if self._reward.needs_reference:
             self._references.expect(settings)
         metrics = self.fleet.evaluate() if self._needs_evaluation or self.spec.evaluate_every_round else {}

@@ -37,11 +37,11 @@ class Fleet:
         """Return the federation that a row is in."""
         return self.members[int(self.homes[row])]
 
-    def start(self, rows: Sequence[int], settings: Sequence[RunSettings], homes: Sequence[int]) -> None:
-        """Put rows at the beginning of new runs, in the members at the places `homes`.
+    def prepare(self, rows: Sequence[int], settings: Sequence[RunSettings], homes: Sequence[int]) -> Callable[[], None]:
+        """Make budgets and data of new runs, in the members at the places `homes`; what is returned begins them.
 
         Raises:
-            InputError: as `Federation.start`; no row of any member has changed then.
+            InputError: as `Federation.prepare`.
         """
         parts = []
         for place, member in enumerate(self.members):
@@ -49,9 +49,13 @@ class Fleet:
             if chosen:
                 own_rows, own = [rows[index] for index in chosen], [settings[index] for index in chosen]
                 parts.append((member, own_rows, own, member.prepare(own_rows, own)))
-        for member, own_rows, own, prepared in parts:
-            member.begin(own_rows, own, prepared)
-        self.homes[list(rows)] = homes
+
+        def begin() -> None:
+            for member, own_rows, own, prepared in parts:
+                member.begin(own_rows, own, prepared)
+            self.homes[list(rows)] = homes
+
+        return begin
 
     def per_row(self, read: Callable[[Federation], Any]) -> np.ndarray:
         """Read an array `[runs, ...]` from every member, and take each row from the member that it is in."""

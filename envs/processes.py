@@ -21,7 +21,7 @@ from envs.actions import read_actions, require_finite
 from envs.core import EnvCore
 from envs.knobs import Knob
 from envs.listing import Listing
-from envs.resets import read_instances
+from envs.resets import read_instances, read_seeds
 from envs.sb3 import DPilotVecEnv, named_rows
 from envs.setting import named_parts
 from envs.signals import Feature
@@ -165,7 +165,9 @@ class DPilotProcessVecEnv(VecEnv):
 
     @override
     def reset(self) -> NDArray[np.float32]:
-        parts = self._each("reset_with", [(self._seeds[block], self._options[block]) for block in self.blocks])
+        # Two calls: where one process refuses, no other has begun either.
+        self._each("prepare_reset", [(self._seeds[block], self._options[block]) for block in self.blocks])
+        parts = self._each("begin_prepared", [() for _ in self._places])
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = [info for _, infos in parts for info in infos]
@@ -247,9 +249,12 @@ class DPilotProcessVecEnv(VecEnv):
 class _Block(DPilotVecEnv):
     """The rows of one process, with calls that need no state between two messages."""
 
-    def reset_with(self, seeds: Any, options: Any) -> tuple[NDArray[np.float32], list[dict[str, Any]]]:
-        self._seeds, self._options = seeds, options
-        return self.reset(), self.reset_infos
+    def prepare_reset(self, seeds: Any, options: Any) -> None:
+        self._prepared = self._prepare(list(range(self.num_envs)), read_seeds(seeds, self.num_envs), options)
+
+    def begin_prepared(self) -> tuple[NDArray[np.float32], list[dict[str, Any]]]:
+        self._prepared()
+        return self._begun(), self.reset_infos
 
     def step_with(self, actions: NDArray[Any]) -> tuple[Any, ...]:
         return (*self.step(actions), self.reset_infos)

@@ -54,7 +54,7 @@ class ReferenceAccuracies:
     def _play(self, batch: Sequence[RunSettings]) -> None:
         with torch.random.fork_rng(devices=[]):  # exploration must not depend on what is known already
             fleet = Fleet(self._config, len(batch), self._generator.shapes)
-        fleet.start(range(len(batch)), batch, [self._generator.shape_of(one.seed) for one in batch])
+        fleet.prepare(range(len(batch)), batch, [self._generator.shape_of(one.seed) for one in batch])()
         plan = RoundPlan.constant(len(batch), self._task.clip_norm)
         going = ~fleet.over
         while going.any():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -109,17 +110,28 @@ class Batch(CoreView):
 
     def _begin(self, rows: list[int], seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]) -> None:
         """Start new episodes in some rows, each by its seed and options; a seed seeds what is drawn later, too."""
+        self._prepare(rows, seeds, options)()
+
+    def _prepare(
+        self, rows: list[int], seeds: Sequence[int | None], options: Sequence[Mapping[str, Any]]
+    ) -> Callable[[], None]:
+        """Make ready what `_begin` starts; what is returned starts it, and until then nothing has changed."""
         randoms = [
-            self._randoms[row] if seed is None else np.random.default_rng(seed)
+            copy.deepcopy(self._randoms[row]) if seed is None else np.random.default_rng(seed)
             for row, seed in zip(rows, seeds, strict=True)
         ]
         settings = [
             choose_instance(self.core.pool, random, seed, chosen, self.rows[row].instance)
             for row, random, seed, chosen in zip(rows, randoms, seeds, options, strict=True)
         ]
-        self.core.reset(rows, settings)
-        for row, random in zip(rows, randoms, strict=True):
-            self._randoms[row] = random
+        start = self.core.prepare(rows, settings)
+
+        def begin() -> None:
+            start()
+            for row, random in zip(rows, randoms, strict=True):
+                self._randoms[row] = random
+
+        return begin
 
     def _require_begun(self) -> None:
         """Refuse a step before the first reset of every row."""

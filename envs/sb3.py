@@ -57,6 +57,10 @@ class DPilotVecEnv(Batch, VecEnv):
     def reset(self) -> NDArray[np.float32]:
         seeds = read_seeds(self._seeds, self.num_envs)
         self._begin(list(range(self.num_envs)), seeds, self._options)
+        return self._begun()
+
+    def _begun(self) -> NDArray[np.float32]:
+        """Return what a reset returns, once all rows have begun."""
         self._reset_seeds()
         self._reset_options()
         self.reset_infos = [self.core.info(row) for row in range(self.num_envs)]

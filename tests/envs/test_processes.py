@@ -72,6 +72,19 @@ def test_what_a_process_refuses_is_raised_here_and_it_lives_on(spread: DPilotPro
     spread.reset()
 
 
+def test_a_reset_that_one_process_refuses_resets_none(spread: DPilotProcessVecEnv) -> None:
+    spread.seed(3)
+    spread.reset()
+    spread.step(np.zeros((3, 1), np.float32))
+    rounds = [core.federation.rounds.tolist() for core in spread.get_attr("core")]
+    spread.set_options([{}, {}, {"epsilon": -1.0}])
+    with pytest.raises(InputError, match="epsilon is -1"):
+        spread.reset()
+    assert [core.federation.rounds.tolist() for core in spread.get_attr("core")] == rounds
+    spread.set_options({})
+    spread.reset()
+
+
 class Awkward(Exception):
     """An error that pickle cannot rebuild."""
 
