@@ -13,11 +13,10 @@ from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import Any
 
-import numpy as np
-
 from agents.libraries import base_class, noise, policies, vec_env
 from fl_core.base.errors import InputError
 from fl_core.base.libraries import nn, spaces
+from fl_core.base.libraries import numpy as np
 
 Options = Mapping[str, Any]
 """Options of an algorithm by name, with a value for each."""

@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from envs.instances import instance_seeds
+from fl_core.base.libraries import numpy as np
 
 Scores = Mapping[str, float]
 """Scores that a curriculum goes by, by the instance's seed (as text, because JSON has no other keys)."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from envs.signals import CONTEXT_PREFIX, Feature, share_scale
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import numpy as np
 from fl_core.data.partition import concentration
 from fl_core.models.layout import Layout
-from fl_core.run.calibration import calibrated_norm
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.plan import FloatArray
 
@@ -56,11 +54,17 @@ def _update_scale(config: FederationConfig, run: RunSettings, model: Layout) -> 
 
 
 def _calibrated_norm(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    from fl_core.run.calibration import calibrated_norm  # it needs torch, which names and numbers do without
+
     return calibrated_norm(config, run, model.size)
 
 
 def _rate_scale(rate: FloatArray) -> FloatArray:
     return np.asarray(np.log10(rate) + 1)
+
+
+def _norm_scale(norm: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(norm))
 
 
 def _clients_scale(clients: FloatArray) -> FloatArray:
@@ -85,13 +89,13 @@ CONTEXT: dict[str, ContextFeature] = {
             "(log10(x) - 4)/2",
             "parameters of the model",
         ),
-        "update_scale": ContextFeature(_update_scale, np.log10, "log10(x)", "unit of the norms"),
+        "update_scale": ContextFeature(_update_scale, _norm_scale, "log10(x)", "unit of the norms"),
     }.items()
 }
 """By figure. All are settings, known before any data is touched. Adding one is adding an entry."""
 CALIBRATED_NORM = "calibrated_norm"
 KNOWN: dict[str, ContextFeature] = CONTEXT | {
-    CALIBRATED_NORM: ContextFeature(_calibrated_norm, np.log10, "log10(x)", "length of an update on random data")
+    CALIBRATED_NORM: ContextFeature(_calibrated_norm, _norm_scale, "log10(x)", "length of an update on random data")
 }
 """Everything that follows from the settings of an instance: its context, and what relative knobs refer to."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.errors import require
+from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import spaces
 
 

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.arguments import check_fields
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.libraries import numpy as np
 from fl_core.base.sources import told
 from fl_core.base.values import field_kinds, read_assignment, read_list, read_value
 from fl_core.run.config import FederationConfig, RunSettings

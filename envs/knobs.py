@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from envs.listing import Listing
@@ -16,6 +14,8 @@ from envs.relative_clip import RELATIVE_KNOBS
 from envs.tasks import Task
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require, unknown_name
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 from fl_core.base.text import short
 from fl_core.recipes.catalog import METHODS
 from fl_core.recipes.parts import KnobRange

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from envs.tasks import Task
+from fl_core.base.libraries import numpy as np
 from fl_core.recipes.parts import KnobRange
 from fl_core.run.plan import FloatArray, RoundReport
 

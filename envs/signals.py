@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from envs.knobs import Knob
 from envs.listing import Listing
 from fl_core.base.errors import require_name
+from fl_core.base.libraries import numpy as np
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.run.plan import METRICS, FloatArray
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from typing_extensions import override
 
 from envs.signals import ROUND_FRACTION, last_action
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import numpy as np
 from policies.base import Controller
 from policies.parameters import KNOB, SHARE, Parameter
 from policies.view import Seen

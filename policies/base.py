@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.knobs import NO_KNOBS, PER_LAYER, Knob
 from envs.signals import ROUND_FRACTION
 from fl_core.base.arguments import checked
 from fl_core.base.arrays import FloatArray, require_memory
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 from policies.parameters import ANCHOR, Multiple, Parameter
 from policies.view import Seen, View
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
-import numpy as np
 from typing_extensions import override
 
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
+from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import optimize
 from fl_core.recipes.mechanism import exponential_pace
 from policies.base import Controller

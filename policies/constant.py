@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-import numpy as np
 from typing_extensions import override
 
 from envs.knobs import NO_KNOBS, PER_LAYER, known_knobs
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require, require_name
+from fl_core.base.libraries import numpy as np
 from fl_core.base.values import read_assignment, read_list, read_value
 from policies.base import Controller
 from policies.view import Seen, View

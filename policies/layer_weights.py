@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from envs.knobs import PER_LAYER
 from envs.signals import ROUND_FRACTION
 from fl_core.base.arrays import FloatArray
-from fl_core.base.libraries import special
+from fl_core.base.libraries import NDArray, special
+from fl_core.base.libraries import numpy as np
 from policies.base import Controller, State
 from policies.parameters import NOT_NEGATIVE, Parameter
 from policies.view import Seen

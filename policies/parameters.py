@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from typing_extensions import override
 
 from envs.knobs import Knob
 from fl_core.base.errors import require
+from fl_core.base.libraries import numpy as np
 from fl_core.base.values import read_value
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from typing_extensions import override
 
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import numpy as np
 from policies.base import Controller
 from policies.parameters import NOT_NEGATIVE, Parameter
 from policies.view import Seen

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from envs.knobs import NO_KNOBS
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 from policies.base import Controller, State
 from policies.constant import base_knobs
 from policies.parameters import WHOLE, Parameter

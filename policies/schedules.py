@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from typing_extensions import override
 
 from envs.knobs import NO_KNOBS
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import require
+from fl_core.base.libraries import numpy as np
 from policies.base import Controller
 from policies.parameters import ANCHOR, COUNT, KNOB, NOT_NEGATIVE, Parameter
 from policies.view import Seen, View

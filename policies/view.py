@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.faces import cores, require_own_spaces
 from envs.knobs import PER_LAYER, Knob
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.base.arrays import FloatArray
 from fl_core.base.errors import InputError, require
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 
 CLIP_NORM = "clip_norm"
 MULTIPLES = "clip_calibrated"

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.bounds import Bounds
+from fl_core.base.libraries import numpy as np
 
 Record = Mapping[str, Any]
 """Record of a finished cell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import types
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Iterable as AnyIterable
@@ -11,10 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError
+from fl_core.base.libraries import generic, ndarray
 from fl_core.base.text import short
 from fl_core.base.values import NOUNS
 
@@ -110,7 +110,7 @@ def take_numbers(record: Any) -> None:
     """
     for one in fields(record):
         value = getattr(record, one.name)
-        if isinstance(value, np.generic):
+        if isinstance(value, generic):
             object.__setattr__(record, one.name, value.item())
 
 
@@ -138,28 +138,32 @@ def _fits(value: Any, hint: Any) -> bool:
     if _holds_many(cls):
         looked_into = value if inner and isinstance(value, Collection) else ()  # an iterator would be used up
         return _is_series(value, cls) and all(_fits(one, inner[0]) for one in looked_into)
-    if cls is np.ndarray:
-        return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    if _is_array(cls):
+        return isinstance(value, ndarray) and value.dtype.kind in "biuf"
     return isinstance(value, cls)
 
 
 def _is_plain(value: Any, kind: type) -> bool:
     if kind is bool:
-        return isinstance(value, (bool, np.bool_))
+        return isinstance(value, bool) or (isinstance(value, generic) and value.dtype.kind == "b")
     if kind is str:
         return isinstance(value, str)
     if not is_number(value):
         return False
     if kind is int:
-        return isinstance(value, (int, np.integer)) and -MOST <= int(value) < MOST
+        return isinstance(value, numbers.Integral) and -MOST <= int(value) < MOST
     return not isinstance(value, int) or abs(value) < MOST  # NaN is a number that the functions refuse themselves
 
 
 def _is_series(value: Any, cls: type) -> bool:
     """Return True for a series that may stand for a sequence; a text is none, an array of one dimension is."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, ndarray):
         return value.ndim == 1 and value.dtype.kind in "biuf"
     return isinstance(value, (tuple, list) if cls is tuple else cls) and not isinstance(value, (str, bytes, Mapping))
+
+
+def _is_array(cls: type) -> bool:
+    return cls is ndarray or (cls.__module__, cls.__name__) == ("numpy", "ndarray")
 
 
 def _is_record(cls: type, inner: tuple[Any, ...]) -> bool:
@@ -192,7 +196,7 @@ def _words(hint: Any) -> str:
         return f"({', '.join(_words(one) for one in inner)})"
     if _holds_many(cls):
         return "a list" + (f" of {_many(inner[0])}" if inner else "")
-    if cls is np.ndarray:
+    if _is_array(cls):
         return "an array of numbers"
     return f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
 

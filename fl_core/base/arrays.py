@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fl_core.base.errors import require
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 from fl_core.base.text import short
 
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+FloatArray = NDArray["np.float64"]
+IndexArray = NDArray["np.int64"]
+BoolArray = NDArray["np.bool_"]
 
 
 def require_memory(state: Any, episode_start: Any, rows: int) -> None:

@@ -57,18 +57,42 @@ def after_import(library: str, action: Callable[[], None]) -> None:
         sys.meta_path.insert(0, _Follower(library, action))
 
 
-class _OfTorch(type):
-    """Type of `Tensor`, whose instances are those of torch's: none before torch is imported."""
+class _StandIn(type):
+    """Type of classes whose instances are those of a library's class: none before the library is imported."""
+
+    place: tuple[str, str]
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+        library, name = cls.place
+        return isinstance(value, getattr(sys.modules.get(library), name, ()))
 
 
-class Tensor(metaclass=_OfTorch):
+class Tensor(metaclass=_StandIn):
     """Stands for `torch.Tensor` in annotations, aliases and `isinstance`."""
+
+    place = ("torch", "Tensor")
+
+
+class ndarray(metaclass=_StandIn):
+    """Stands for `numpy.ndarray` in annotations, aliases and `isinstance`."""
+
+    place = ("numpy", "ndarray")
+
+    def __class_getitem__(cls, dtype: object) -> type[ndarray]:
+        return cls
+
+
+class generic(metaclass=_StandIn):
+    """Stands for `numpy.generic`, the class of NumPy's scalars, in `isinstance`."""
+
+    place = ("numpy", "generic")
 
 
 metadata = Library("importlib.metadata")
+NDArray = ndarray
+ArrayLike = Any
+"""These of `numpy.typing`, in annotations and aliases."""
+numpy = Library("numpy")
 gymnasium = Library("gymnasium")
 spaces = Library("gymnasium.spaces")
 torch = Library("torch")

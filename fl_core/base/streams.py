@@ -10,8 +10,7 @@ import hashlib
 import os
 import zlib
 
-import numpy as np
-
+from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import torch
 
 STREAMS = (

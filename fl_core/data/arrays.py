@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.arrays import BoolArray
 from fl_core.base.errors import InputError, first_line, require, unknown_name
 from fl_core.base.libraries import Tensor, torch
+from fl_core.base.libraries import numpy as np
 from fl_core.base.sources import told
 from fl_core.base.streams import numpy_generator
 from fl_core.data.samples import Samples

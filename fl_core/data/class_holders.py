@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fl_core.base.arrays import BoolArray
+from fl_core.base.libraries import numpy as np
 
 _TOGETHER, _PARTS = 4096, 64
 """Clients that choose together: at most so many, and at most one of so many parts of those that are left."""

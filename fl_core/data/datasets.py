@@ -13,13 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.arguments import checked
 from fl_core.base.arrays import IndexArray
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.libraries import Tensor, torch
+from fl_core.base.libraries import numpy as np
 from fl_core.data import loaders
 from fl_core.data.leaf import femnist_present, load_femnist
 from fl_core.data.normalization import CIFAR10, CIFAR100, HALF, MNIST, Normalization

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.files import parse_json, read_bytes
-from fl_core.base.libraries import torch
+from fl_core.base.libraries import ndarray, torch
+from fl_core.base.libraries import numpy as np
 from fl_core.data.samples import NotObtained, Samples, checked, reading, unusable
 
 FOLDER = "femnist"
 SIDE = 28
-Writer = tuple[np.ndarray, np.ndarray]
+Writer = tuple[ndarray, ndarray]
 """Images uint8 [n, 784] and labels int64 [n] of one writer."""
 
 

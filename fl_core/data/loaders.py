@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.libraries import Tensor, pandas, torch
+from fl_core.base.libraries import numpy as np
 from fl_core.data.samples import NotObtained, Samples, checked, reading, stratified_split, unusable
 from fl_core.data.torchvision_files import TorchvisionFiles
 

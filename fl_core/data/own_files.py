@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.errors import InputError, first_line, require, unknown_name
+from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import torch
 from fl_core.base.memory import free_bytes
 from fl_core.base.sources import file_sha256

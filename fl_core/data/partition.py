@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import numpy as np
-
 from fl_core.base.arrays import IndexArray
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.libraries import numpy as np
 from fl_core.base.streams import numpy_generator
 from fl_core.data.class_holders import draw_holders, spread_holders
 

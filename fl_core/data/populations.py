@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import numpy as np
-
 from fl_core.base.arrays import IndexArray
+from fl_core.base.libraries import numpy as np
 from fl_core.base.streams import numpy_generator
 
 POPULATIONS: Mapping[str, str] = MappingProxyType(

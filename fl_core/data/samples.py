@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fl_core.base.errors import InputError, first_line, require
 from fl_core.base.libraries import Tensor, torch
+from fl_core.base.libraries import numpy as np
 from fl_core.data.normalization import Normalization
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.errors import InputError, first_line
 from fl_core.base.libraries import nn
+from fl_core.base.libraries import numpy as np
 
 Shape = tuple[int, int, int]
 """(channels, height, width) of an image."""

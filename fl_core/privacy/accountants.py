@@ -16,11 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from fl_core.base.errors import InputError, require
-from fl_core.base.libraries import optimize
+from fl_core.base.libraries import NDArray, optimize
+from fl_core.base.libraries import numpy as np
 from fl_core.privacy.conversion import renyi_epsilon
 from fl_core.privacy.curves import (
     LEAST_QUADRATURE,
@@ -59,7 +57,7 @@ class Accountant:
     full_cohort_only: bool = False
 
 
-def _total_rdp(segments: Sequence[Segment]) -> npt.NDArray[np.float64]:
+def _total_rdp(segments: Sequence[Segment]) -> NDArray[np.float64]:
     total = np.zeros(len(ORDERS))
     for sigma, q, steps in segments:
         total += steps * rdp_closed_form(q, sigma, ORDERS)

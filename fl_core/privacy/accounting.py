@@ -11,12 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-import numpy.typing as npt
-
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_count, require_name
-from fl_core.base.libraries import optimize
+from fl_core.base.libraries import NDArray, optimize
+from fl_core.base.libraries import numpy as np
 from fl_core.privacy.accountants import ACCOUNTANTS
 from fl_core.privacy.curves import (
     ORDERS,
@@ -88,7 +86,7 @@ def epsilon_after_steps(multipliers: Sequence[float], sampling_rate: float, delt
     require_delta(delta)
     require_sampling_rate(sampling_rate)
     found, total, slack = [], np.zeros(len(ORDERS)), rdp_slack(delta)
-    costs: dict[float, npt.NDArray[np.float64]] = {}
+    costs: dict[float, NDArray[np.float64]] = {}
     for sigma in multipliers:
         require_noise_multiplier(sigma)
         if sigma not in costs:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import optimize
 from fl_core.privacy.curves import rdp_slack
 

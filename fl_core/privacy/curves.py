@@ -11,12 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from fl_core.base.bounds import Bounds, is_number
 from fl_core.base.errors import InputError, require
-from fl_core.base.libraries import optimize, special
+from fl_core.base.libraries import ArrayLike, NDArray, optimize, special
+from fl_core.base.libraries import numpy as np
 from fl_core.base.text import short
 
 ORDERS: tuple[int, ...] = (*range(2, 257), 512, 1024)
@@ -163,7 +161,7 @@ def _opacus_rdp(sampling_rate: float, noise_multiplier: float, orders: tuple[int
     return tuple(max(0.0, float(value)) for value in values)
 
 
-def rdp(sampling_rate: float, noise_multiplier: float, orders: Sequence[int] = ORDERS) -> npt.NDArray[np.float64]:
+def rdp(sampling_rate: float, noise_multiplier: float, orders: Sequence[int] = ORDERS) -> NDArray[np.float64]:
     """Rényi DP of one step of the sampled Gaussian mechanism by Opacus, one value per integer order.
 
     Error about 1e-15 absolute or 1e-14 relative, whichever is larger. Cached per (σ, q, orders).
@@ -180,7 +178,7 @@ def rdp(sampling_rate: float, noise_multiplier: float, orders: Sequence[int] = O
 @lru_cache(maxsize=32)
 def _binomial_terms(
     orders: tuple[int, ...], sampling_rate: float
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """For every order in turn k(k − 1)/2 and ln C(α, k) q^k (1 − q)^(α − k), k = 2…α, and where each order starts."""
     k = np.concatenate([np.arange(2.0, a + 1) for a in orders])
     sizes = np.array(orders) - 1
@@ -190,7 +188,7 @@ def _binomial_terms(
     return k * (k - 1) / 2, weights, np.concatenate([[0], np.cumsum(sizes)[:-1]])
 
 
-def rdp_closed_form(sampling_rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> npt.NDArray[np.float64]:
+def rdp_closed_form(sampling_rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> NDArray[np.float64]:
     """Compute `rdp` in closed form `[orders]`, a hundred times faster and fully precise at high noise.
 
     The filter charges by it.
@@ -210,7 +208,7 @@ def rdp_closed_form(sampling_rate: float, noise_multiplier: float, orders: tuple
     top = np.maximum.reduceat(logs, starts)
     sizes = np.array(orders) - 1
     log_excess = top + np.log(np.add.reduceat(np.exp(logs - np.repeat(top, sizes)), starts))
-    result: npt.NDArray[np.float64] = np.logaddexp(0.0, log_excess) / (alphas - 1)
+    result: NDArray[np.float64] = np.logaddexp(0.0, log_excess) / (alphas - 1)
     return result
 
 
@@ -245,21 +243,21 @@ def rdp_of_order(sampling_rate: float, noise_multiplier: float, order: float) ->
     return float(np.logaddexp(0.0, log_excess)) / (order - 1)
 
 
-def rdp_slack(delta: float, orders: Iterable[float] = ORDERS) -> npt.NDArray[np.float64]:
+def rdp_slack(delta: float, orders: Iterable[float] = ORDERS) -> NDArray[np.float64]:
     """ε − RDP at each order: ln(1 − 1/α) − ln(δα)/(α − 1) (Balle et al., theorem 21)."""
     alphas = np.array(list(orders), dtype=float)
-    result: npt.NDArray[np.float64] = np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
+    result: NDArray[np.float64] = np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
     return result
 
 
-def _rdp_at(sampling_rate: float, noise_multiplier: float, orders: Sequence[float]) -> npt.NDArray[np.float64]:
+def _rdp_at(sampling_rate: float, noise_multiplier: float, orders: Sequence[float]) -> NDArray[np.float64]:
     """RDP at orders all of which are whole, or one of which is not."""
     if len(orders) == 1:
         return np.array([rdp_of_order(sampling_rate, noise_multiplier, orders[0])])
     return rdp_closed_form(sampling_rate, noise_multiplier, tuple(map(int, orders)))
 
 
-def noise_multiplier_for_rdp(sampling_rate: float, budgets: npt.ArrayLike, orders: tuple[float, ...]) -> float:
+def noise_multiplier_for_rdp(sampling_rate: float, budgets: ArrayLike, orders: tuple[float, ...]) -> float:
     """The least σ, up to 1e-11 in relative terms either way, whose RDP is within the budget at one order or more.
 
     Infinite where no order has a budget above 0.

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from fl_core.base.errors import require
-from fl_core.base.libraries import optimize
+from fl_core.base.libraries import NDArray, optimize
+from fl_core.base.libraries import numpy as np
 from fl_core.privacy import accounting, curves
 from fl_core.privacy.conversion import renyi_budget
 from fl_core.privacy.curves import LEAST_QUADRATURE, ORDERS
@@ -108,16 +106,18 @@ class ClaimedGaussian(GaussianFilter):
 
     def epsilon(self, spent: float) -> float:
         """Compute the least ε over Opacus' orders, at Rényi DP of α·spent/2."""
-        return max(0.0, float(np.min(_CLAIM_ORDERS * spent / 2 + _claim_slack(self.delta)))) if spent > 0 else 0.0
+        return max(0.0, float(np.min(_claim_orders() * spent / 2 + _claim_slack(self.delta)))) if spent > 0 else 0.0
 
 
-_CLAIM_ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 64)))
-"""The default orders of Opacus' RDP accountant."""
+@lru_cache(maxsize=1)
+def _claim_orders() -> NDArray[np.float64]:
+    """Return the default orders of Opacus' RDP accountant `[orders]`."""
+    return np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 64)))
 
 
-def _claim_slack(delta: float) -> npt.NDArray[np.float64]:
+def _claim_slack(delta: float) -> NDArray[np.float64]:
     """Compute the term that the conversion from Rényi DP to ε adds, by order `[orders]` (Balle et al. 2020)."""
-    orders = _CLAIM_ORDERS
+    orders = _claim_orders()
     return np.asarray(np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1))
 
 
@@ -136,7 +136,7 @@ def claim_for(epsilon: float, delta: float, sampling_rate: float, rounds: int) -
         epsilon > least + 1e-9 * abs(least),
         f"epsilon is {epsilon}, but at delta {delta:g} the papers' accounting needs more than {max(least, 0):.3g}.",
     )
-    return ClaimedGaussian(delta, float(np.max(2 * (epsilon - slack) / _CLAIM_ORDERS)) * (1 - _MARGIN))
+    return ClaimedGaussian(delta, float(np.max(2 * (epsilon - slack) / _claim_orders())) * (1 - _MARGIN))
 
 
 @dataclass(frozen=True)

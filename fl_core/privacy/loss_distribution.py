@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from fl_core.base.arrays import FloatArray
+from fl_core.base.libraries import numpy as np
 
 
 def sampled_gaussian(noise_multiplier: float, sampling_rate: float, interval: float) -> Any:

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fl_core.base.arguments import check_argument, checked
 from fl_core.base.bounds import Bounds
 from fl_core.base.errors import InputError, require_name
+from fl_core.base.libraries import NDArray
+from fl_core.base.libraries import numpy as np
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
 from fl_core.recipes.parts import KnobRange
 from fl_core.run.ranges import RUNS
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+FloatArray = NDArray["np.float64"]
+BoolArray = NDArray["np.bool_"]
 
 CLIP_RANGE = (1e-9, 1e9)
 """Clip norms allowed. Norms are float32: squares of coordinates below 1e-19 vanish, so that a C of that size would be

@@ -20,6 +20,7 @@ from fl_core.base.libraries import Library, Tensor
 ROOT = Path(__file__).parents[2]
 HEAVY = {
     "torch",
+    "numpy",
     "gymnasium",
     "stable_baselines3",
     "scipy",
