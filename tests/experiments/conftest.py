@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,8 +12,16 @@ from experiments.reports import comparison as report
 from experiments.reports import pages
 
 
+@contextmanager
+def without_figures() -> Iterator[None]:
+    """Write reports without drawing their figures, which have tests of their own and take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
+        patch.setattr(report, "figure_png", lambda figure: b"")
+        yield
+
+
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are written without drawing their figures, which have tests of their own and take seconds."""
-    monkeypatch.setattr(pages, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
-    monkeypatch.setattr(report, "figure_png", lambda figure: b"")
+def undrawn() -> Iterator[None]:
+    with without_figures():
+        yield

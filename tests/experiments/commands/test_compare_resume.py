@@ -60,7 +60,6 @@ def _kill(command: list[str], at: int) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_killed_comparison_goes_on_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*COMMAND, "--executor", "vectorized"]
     assert main([*command, "--runs", str(tmp_path / "whole")]) == 0
@@ -92,7 +91,6 @@ def _stop(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(play_module, "run_to_the_end", stopped)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_an_interruption_says_how_to_go_on_and_nothing_is_played_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,7 +33,6 @@ def _result(root: Path) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in ITS_OWN}
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "backend",
     ["processes", pytest.param("ray", marks=pytest.mark.long), pytest.param("dask", marks=pytest.mark.long)],

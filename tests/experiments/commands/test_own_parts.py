@@ -139,7 +139,6 @@ def test_a_state_that_names_code_without_its_digest_imports_nothing(
         assert not Path("ran").exists()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_of_ones_own_controllers_names_their_file() -> None:
     controllers = ["fixed:1", "mine.py:TwoStep", "mine.py:TwoStep:0.2"]
     assert main(["compare", *OWN, "--seeds", "2", "--controllers", *controllers]) == 0
@@ -151,7 +150,6 @@ def test_a_comparison_of_ones_own_controllers_names_their_file() -> None:
     assert [one.label for one in comparison.controllers] == ["fixed 1", "two step to 0.4", "two step to 0.2"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_goes_on_with_no_other_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

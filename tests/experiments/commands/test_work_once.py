@@ -62,7 +62,6 @@ def test_a_run_with_a_search_makes_one_environment_per_number_of_rows(counts: Co
     assert counts == {"environments": 3, "federations": 3, "configurations": 4, "recipes": 1, "contenders": 1}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_makes_each_different_environment_once(counts: Counter[str]) -> None:
     """Two views (clip norm alone; clip norm with accounted signals) of one row, in which controllers are checked, and
     of two rows, one for each seed, in which they play; and the two of the search.
@@ -76,7 +75,6 @@ def test_a_comparison_makes_each_different_environment_once(counts: Counter[str]
     assert counts == {"environments": 6, "federations": 6, "configurations": 5, "recipes": 1, "contenders": 4}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_instances_that_no_batch_can_share_have_environments_of_their_own(counts: Counter[str]) -> None:
     """The one in which controllers are checked, and one for each number of clients, with two seeds of two runs."""
     vary = ["--vary", "clients=8,12", "epsilon=3,6"]
