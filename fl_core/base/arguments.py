@@ -23,6 +23,8 @@ R = TypeVar("R")
 MOST = 2**63
 """No whole number that means anything here is larger."""
 _PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_HELD_FURTHER = (int, np.ndarray)
+"""Types that not all values of are taken."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -44,13 +46,18 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     signature = inspect.signature(function)
     hints: dict[str, Any] = {}
+    plain = _plain_parameters(signature)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
-        try:
-            bound = signature.bind(*arguments, **named).arguments
-        except TypeError:
-            return function(*arguments, **named)  # says what is missing, or unknown
+        bound: Mapping[str, Any]
+        if not named and len(arguments) == len(plain):  # binding takes longer than the check
+            bound = dict(zip(plain, arguments, strict=True))
+        else:
+            try:
+                bound = signature.bind(*arguments, **named).arguments
+            except TypeError:
+                return function(*arguments, **named)  # says what is missing, or unknown
         if not hints:
             hints.update(get_type_hints(function))
         for name, value in bound.items():
@@ -59,6 +66,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         return function(*arguments, **named)
 
     return call
+
+
+def _plain_parameters(signature: inspect.Signature) -> tuple[str, ...]:
+    """List the parameters of a function that takes all of them by position; () for any other."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = signature.parameters.values()
+    return tuple(signature.parameters) if all(one.kind in kinds for one in parameters) else ()
 
 
 def check_argument(name: str, value: Any, hint: Any) -> None:
@@ -116,10 +130,10 @@ def take_numbers(record: Any) -> None:
 
 def _fits(value: Any, hint: Any) -> bool:
     """Return True for a value of an annotation's type; annotations that nothing is known of take anything."""
+    if hint is Any or (type(value) is hint and hint not in _HELD_FURTHER):
+        return True
     if hint in (int, float, str, bool):
         return _is_plain(value, hint)
-    if hint is Any:
-        return True
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in inner)

@@ -17,6 +17,8 @@ from fl_core.base.text import short
 
 def is_number(value: object) -> bool:
     """Return True for a real number, also one of NumPy, but not for a boolean."""
+    if type(value) is float or type(value) is int:  # which an abstract class takes long to say
+        return True
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

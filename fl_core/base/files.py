@@ -34,6 +34,8 @@ def spelled_out(value: Any) -> Any:
     JSON has no infinity and no NaN: they become the texts "inf", "-inf" and "nan", which `json_number` decodes.
     Mappings become objects, dataclasses too; lists and tuples become lists, NumPy's numbers Python's.
     """
+    if type(value) is float:  # most values are
+        return value if math.isfinite(value) else str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: spelled_out(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
