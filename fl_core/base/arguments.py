@@ -23,8 +23,6 @@ R = TypeVar("R")
 MOST = 2**63
 """No whole number that means anything here is larger."""
 _PACKED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_HELD_FURTHER = (int, np.ndarray)
-"""Types that not all values of are taken."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -130,7 +128,7 @@ def take_numbers(record: Any) -> None:
 
 def _fits(value: Any, hint: Any) -> bool:
     """Return True for a value of an annotation's type; annotations that nothing is known of take anything."""
-    if hint is Any or (type(value) is hint and hint not in _HELD_FURTHER):
+    if hint is Any or (type(value) is hint and hint is not int and not _is_array(hint)):
         return True
     if hint in (int, float, str, bool):
         return _is_plain(value, hint)
