@@ -18,6 +18,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "": (("fl_core",), ("envs",), ("policies",), ("agents",), ("experiments",)),
     "fl_core": (("base",), ("data", "models", "privacy"), ("recipes",), ("training",), ("run",), ("audit",)),
     "experiments": (
+        ("libraries",),
         ("records", "terminal"),
         ("statistics", "workers", "loading"),
         ("reports", "contenders"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -18,6 +20,7 @@ from agents.import_sources import ImportOptions
 from envs import EnvSpec, Knob, Task
 from envs.generators import Axis
 from experiments.commands.catalog import COMMANDS
+from experiments.workers.options import WorkerOptions
 from fl_core import FederationConfig, InputError, KnobRange, RunSettings
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.mechanism import Mechanism
@@ -27,6 +30,7 @@ from fl_core.recipes.personalization_kinds import PERSONALIZATIONS
 from fl_core.recipes.sparsification import SPARSIFICATIONS
 from fl_core.recipes.terms import TERMS
 from fl_core.run.federation import Federation
+from tests.import_graph import module_files
 
 HUGE = 10**400
 MEANINGLESS: tuple[Any, ...] = (math.nan, 1e308, -1e308, HUGE, -HUGE, -math.inf, -1e-300, -(2**200), 2**200)
@@ -54,6 +58,12 @@ RECORDS: Mapping[str, Any] = {
     **SPARSIFICATIONS,
     **{name: cls() for name, cls in TERMS.items()},
 }
+CHECKED_ELSEWHERE = {
+    "ControllerSpec": "its parameters have ranges of their own (tests/policies/test_catalog.py)",
+    "OnlineSpec": "its seed is checked where it is read from a text (tests/agents/test_online.py)",
+    "OnlineSettings": "constants of the agent, which no user sets",
+}
+"""Classes of settings that are not tried here -> why."""
 NEEDED: Mapping[str, dict[str, Any]] = {
     "paper": {"name": "fedglp-adp-table1", "dataset": "digits", "model": "mlp", "rounds": 2},
     "import": {"file": Path("model.onnx")},
@@ -137,6 +147,30 @@ def test_a_command_refuses_numbers_without_meaning_before_it_works(
     ]
     assert [one for one in faults if one] == []
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_workers_refuse_numbers_without_meaning() -> None:
+    faults = [
+        fault(field, value, dataclasses.replace(WorkerOptions(), **{field: value}).check)
+        for field, _ in numbers_of(WorkerOptions)
+        for value in (*MEANINGLESS, math.inf)
+    ]
+    assert [one for one in faults if one] == []
+
+
+def test_every_class_of_settings_is_tried() -> None:
+    """Found by their names: a class that is added is missing here; a field that is added is tried with its class."""
+    tried = {type(record) for record in RECORDS.values()} | {WorkerOptions}
+    tried |= {base for one in COMMANDS.values() for base in one.load().__mro__}
+    names = {one.__name__ for one in tried}
+    assert len(names) == len(tried)
+    found = {
+        name
+        for path in chain.from_iterable(module_files().values())
+        for name in re.findall(r"^class (\w+(?:Config|Options|Settings|Spec))\b", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert {"FederationConfig", "WorkerOptions", "EnvSpec"} <= found
+    assert found - names == CHECKED_ELSEWHERE.keys()
 
 
 def test_every_part_of_a_recipe_that_has_a_number_is_tried() -> None:
