@@ -59,6 +59,16 @@ def _calibrated_norm(config: FederationConfig, run: RunSettings, model: Layout) 
     return calibrated_norm(config, run, model.size)
 
 
+def _calibrated_step(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    from fl_core.run.calibration import calibrated_gradient
+
+    return _calibrated_norm(config, run, model) / calibrated_gradient(config, run)
+
+
+def _cohort(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.cohort
+
+
 def _rate_scale(rate: FloatArray) -> FloatArray:
     return np.asarray(np.log10(rate) + 1)
 
@@ -93,9 +103,13 @@ CONTEXT: dict[str, ContextFeature] = {
     }.items()
 }
 """By figure. All are settings, known before any data is touched. Adding one is adding an entry."""
-CALIBRATED_NORM = "calibrated_norm"
+CALIBRATED_NORM, CALIBRATED_STEP, COHORT = "calibrated_norm", "calibrated_step", "cohort"
 KNOWN: dict[str, ContextFeature] = CONTEXT | {
-    CALIBRATED_NORM: ContextFeature(_calibrated_norm, _norm_scale, "log10(x)", "length of an update on random data")
+    CALIBRATED_NORM: ContextFeature(_calibrated_norm, _norm_scale, "log10(x)", "length of an update on random data"),
+    CALIBRATED_STEP: ContextFeature(
+        _calibrated_step, _norm_scale, "log10(x)", "length of an update over that of one gradient, both on random data"
+    ),
+    COHORT: ContextFeature(_cohort, _clients_scale, "log10(x) - 2", "expected clients per round"),
 }
 """Everything that follows from the settings of an instance: its context, and what relative knobs refer to."""
 

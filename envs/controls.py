@@ -13,13 +13,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import require_finite
-from envs.context import CALIBRATED_NORM, CONTEXT, context_features
+from envs.context import CALIBRATED_NORM, KNOWN, context_features
 from envs.knobs import make_knobs, plan_values
 from envs.listing import Listing
+from envs.norm_estimate import MedianNorm
 from envs.observer import Observer
-from envs.relative_clip import CALIBRATED, ClipReference
+from envs.relative_clip import CALIBRATED, MEDIAN, ClipReference
 from envs.setting import EnvSpec
-from envs.signals import FEATURE_BOUND, make_features
+from envs.signals import FEATURE_BOUND, MEDIAN_NORM, MEDIAN_SPREAD, SIGNAL_SETS, make_features
 from envs.tasks import Task
 from fl_core.models.layout import Layout
 from fl_core.privacy.telemetry import parse_telemetry
@@ -59,8 +60,12 @@ class Controls:
         self._observer = Observer(runs, self.knobs, self.features, config.rounds)
         self._clips = ClipReference(task, runs)
         shown = {feature.figure for feature in self.features}
-        calibrated = (CALIBRATED_NORM,) if CALIBRATED in {knob.name for knob in self.knobs} else ()
-        self.settings = (*(name for name in CONTEXT if name in shown), *calibrated)
+        names = {knob.name for knob in self.knobs}
+        calibrated = {CALIBRATED_NORM} if names & {CALIBRATED, MEDIAN} else set()
+        self.settings = tuple(name for name in KNOWN if name in shown | calibrated)
+        uses_bit = "accounted" in SIGNAL_SETS[spec.signals]
+        self._medians = MedianNorm(config, runs, uses_bit) if MEDIAN in names else None
+        self._plan = RoundPlan.constant(runs)
         self.needs_evaluation = self._observer.needs_evaluation
         self._sums: dict[str, FloatArray] = {}
         self._counts = np.zeros(runs)
@@ -90,6 +95,9 @@ class Controls:
                 made of `[runs]`.
         """
         self._clips.reset(rows, sizes, known.get(CALIBRATED_NORM))
+        if self._medians is not None:
+            self._medians.reset(rows, known[CALIBRATED_NORM])
+            known = {**known, **self._estimates()}
         self._observer.begin(rows, known)
 
     def calibrated_norm(self, row: int) -> float | None:
@@ -113,11 +121,20 @@ class Controls:
         absolute = self._clips.resolve(plan_values(self.knobs, values))
         plan = RoundPlan.from_values(self._runs, absolute, self._task.clip_norm)
         self._clips.applied(plan.clip_norm, active)
+        self._plan = plan
         return plan
+
+    def _estimates(self) -> dict[str, FloatArray]:
+        """Tell the clip norms what is known of the updates' median norm; returns it as figures `[runs]`."""
+        assert self._medians is not None
+        self._clips.median = self._medians.median
+        return {MEDIAN_NORM: self._clips.median / self._medians.calibrated, MEDIAN_SPREAD: self._medians.spread}
 
     def note_round(self, report: RoundReport) -> None:
         """Add a round to what is known of the present decision."""
         self._clips.observe(report)
+        if self._medians is not None:
+            self._medians.observe(self._plan, report)
         self._counts += report.ran
         for name, value in report.figures.items():
             self._sums[name] = self._sums.get(name, np.zeros(self._runs)) + np.where(report.ran, value, 0.0)
@@ -126,6 +143,8 @@ class Controls:
         """Note the mean figures of the rounds since the last decision, but for accuracies and losses."""
         counts = np.maximum(self._counts, 1)
         means = {name: value / counts for name, value in self._sums.items() if name not in EVALUATED}
+        if self._medians is not None:
+            means |= self._estimates()
         self.note_figures(means, self._counts > 0)
         self._sums, self._counts = {}, np.zeros(self._runs)
 
@@ -146,6 +165,8 @@ class Controls:
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return its arrays by name, `[runs, ...]` each; `sums.` and `counts` only midway through a decision."""
         arrays = self._observer.state_dict() | {f"clips.{name}": one for name, one in self._clips.state_dict().items()}
+        if self._medians is not None:
+            arrays |= {f"medians.{name}": one for name, one in self._medians.state_dict().items()}
         if self._counts.any():
             arrays |= {f"sums.{name}": value for name, value in self._sums.items()} | {"counts": self._counts}
         return arrays
@@ -154,6 +175,8 @@ class Controls:
         """Continue where `state_dict` was taken; other arrays are ignored."""
         self._observer.load_state_dict(arrays)
         self._clips.load_state_dict(with_prefix(arrays, "clips."))
+        if self._medians is not None:
+            self._medians.load_state_dict(with_prefix(arrays, "medians."))
         self._sums, self._counts = with_prefix(arrays, "sums."), arrays.get("counts", np.zeros(self._runs))
 
 

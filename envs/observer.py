@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.context import CONTEXT
 from envs.knobs import Knob
 from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
 from fl_core.run.evaluation import EVALUATED
@@ -40,7 +39,7 @@ class Observer:
         for row in rows:
             self._actions[row] = [knob.encode(knob.default) for knob in self._knobs]
             for name, values in self._figures.items():
-                values[row] = known[name][row] if name in EVALUATED or name in CONTEXT else np.nan
+                values[row] = known[name][row] if name in known else np.nan
 
     def note_actions(self, values: Sequence[FloatArray], rows: BoolArray) -> None:
         """Note the decoded values of each knob `[runs]` as the last actions of some runs."""

@@ -16,6 +16,7 @@ from fl_core.run.plan import FloatArray, RoundReport
 
 CLIP = "clip_norm"
 CALIBRATED = "clip_calibrated"
+MEDIAN = "clip_median"
 AGREEMENT = 0.25
 """Norm of the mean clipped update over C that is assumed before anything is released: at scale 1 the clip norm then
 starts at the task's default."""
@@ -43,6 +44,7 @@ class ClipReference:
 
     Attributes:
         last: C of the last decision `[runs]`; the task's default before the first.
+        median: estimated median norm of the updates `[runs]`, see `envs.norm_estimate`; 1 where nothing refers to it.
         calibrated: length of a client's update on random data `[runs]`, see `fl_core.run.calibration`; 1 where
             nothing refers to it.
     """
@@ -55,6 +57,7 @@ class ClipReference:
         self._power = np.zeros(runs)
         self._variance = np.zeros(runs)
         self.calibrated = np.ones(runs)
+        self.median = np.ones(runs)
         self.reset(range(runs), [1] * runs)
 
     @property
@@ -121,12 +124,13 @@ class ClipReference:
             "variance": self._variance,
             "sizes": self._sizes,
             "calibrated": self.calibrated,
+            "median": self.median,
         }
 
     def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:
         """Continue where `state_dict` was taken."""
-        self.last, self._power, self._variance, self._sizes, self.calibrated = (
-            state[name].copy() for name in ("last", "power", "variance", "sizes", "calibrated")
+        self.last, self._power, self._variance, self._sizes, self.calibrated, self.median = (
+            state[name].copy() for name in ("last", "power", "variance", "sizes", "calibrated", "median")
         )
 
 
@@ -157,6 +161,10 @@ def _calibrated(reference: ClipReference, factor: FloatArray) -> FloatArray:
     return np.clip(reference.calibrated * factor, *reference.reach)
 
 
+def _of_the_median(reference: ClipReference, factor: FloatArray) -> FloatArray:
+    return np.clip(reference.median * factor, *reference.reach)
+
+
 RELATIVE_KNOBS: dict[str, RelativeKnob] = {
     knob.range.name: knob
     for knob in (
@@ -174,6 +182,11 @@ RELATIVE_KNOBS: dict[str, RelativeKnob] = {
             KnobRange(CALIBRATED, 0.05, 20.0, 1.0, "log", "clip norm over the length of an update on random data"),
             CLIP,
             _calibrated,
+        ),
+        RelativeKnob(
+            KnobRange(MEDIAN, 0.05, 20.0, 1.0, "log", "clip norm over the estimated median norm of the updates"),
+            CLIP,
+            _of_the_median,
         ),
     )
 }

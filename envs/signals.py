@@ -9,6 +9,7 @@ from functools import partial
 
 from envs.knobs import Knob
 from envs.listing import Listing
+from envs.relative_clip import MEDIAN
 from fl_core.base.errors import require_name
 from fl_core.base.libraries import numpy as np
 from fl_core.privacy.telemetry import PER_LAYER, TELEMETRY
@@ -138,6 +139,28 @@ def _layer_features(layers: Sequence[str]) -> tuple[Feature, ...]:
     )
 
 
+def _median_features(paid: bool) -> tuple[Feature, ...]:
+    """Make the features that come with clip norms in units of the estimated median, which may rest on paid bits."""
+    kind = "accounted" if paid else "public"
+    median = "estimated median norm of the updates over that on random data"
+    step = "length of an update over that of one gradient, both on random data"
+    return (
+        Feature(MEDIAN_NORM, kind, MEDIAN_NORM, _decades, median, 0.0, "log10(x)"),
+        Feature(MEDIAN_SPREAD, kind, MEDIAN_SPREAD, unscaled, "posterior standard deviation of its logarithm"),
+        Feature("calibrated_step", "public", "calibrated_step", _decades, step, 0.0, "log10(x)"),
+        Feature("cohort", "public", "cohort", _cohort_scale, "expected clients per round", 0.0, "log10(x) - 2"),
+    )
+
+
+def _decades(value: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(value))
+
+
+def _cohort_scale(clients: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(clients) - 2)
+
+
+MEDIAN_NORM, MEDIAN_SPREAD = "median_norm", "median_spread"
 HALVED = "log10(x)/2"
 LEAST_NORM = 1e-4
 
@@ -155,7 +178,8 @@ def _over_range(low: float, high: float, value: FloatArray) -> FloatArray:
 def all_features() -> tuple[Feature, ...]:
     """List every feature that some observation may hold, except the knobs' last actions."""
     layer = ("LAYER",)
-    return (_TIME, _NOISE, *_catalogue(classes=2), *_layer_features(layer), *_paid_features(TELEMETRY, layer))
+    paid = _paid_features(TELEMETRY, layer)
+    return (_TIME, _NOISE, *_catalogue(classes=2), *_layer_features(layer), *paid, *_median_features(paid=True))
 
 
 def last_action(knob: str) -> str:
@@ -215,8 +239,10 @@ def make_features(
         )
         for knob in knobs
     )
+    estimates = any(knob.name == MEDIAN for knob in knobs)
+    by_median = _median_features("accounted" in allowed) if estimates else ()
     weighs_layers = any(knob.name.startswith(f"layer_weights{PER_LAYER}") for knob in knobs)
     by_layer = _layer_features(layers) if weighs_layers else ()
     read = tuple(feature for feature in _catalogue(classes) if feature.signal_class in allowed)
     paid = _paid_features(telemetry, layers) if "accounted" in allowed else ()
-    return Listing((_TIME, _NOISE, *actions, *read, *by_layer, *paid))
+    return Listing((_TIME, _NOISE, *actions, *read, *by_layer, *paid, *by_median))

@@ -13,6 +13,7 @@ from .constant import ConstantControl
 from .layer_weights import LogOddsWeights, PaidLogOddsWeights
 from .parameters import Parameter, Range
 from .personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
+from .probe import Probe
 from .random_clip import RandomControl
 from .schedules import (
     BestFixedClip,
@@ -50,6 +51,7 @@ __all__ = [
     "PaidLogOddsWeights",
     "Parameter",
     "PrintedBudget",
+    "Probe",
     "ProgressivePersonalization",
     "RandomControl",
     "Range",

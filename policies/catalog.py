@@ -23,6 +23,7 @@ from policies.constant import ConstantControl, base_knobs, read_assignments
 from policies.layer_weights import LogOddsWeights, PaidLogOddsWeights
 from policies.parameters import ANCHOR, MULTIPLE, Parameter
 from policies.personalization_schedules import NoiseScaledPersonalization, ProgressivePersonalization
+from policies.probe import Probe
 from policies.random_clip import RandomControl
 from policies.schedules import (
     BestFixedClip,
@@ -51,6 +52,7 @@ _BUILT_IN: dict[str, type[Controller]] = {
         TailAverage,
         AdaptiveQuantileClip,
         ExactQuantileClip,
+        Probe,
         LogOddsWeights,
         PaidLogOddsWeights,
         ProgressivePersonalization,

@@ -26,6 +26,7 @@ CLIENTS = 32
 """Clients that are simulated, where the run has as many."""
 LEAST_SAMPLES = 2
 _SEED = 0
+_SHORT_STEP = 0.01
 
 
 @checked
@@ -55,6 +56,20 @@ def calibrated_norm(config: FederationConfig, settings: RunSettings | None = Non
         f"{simulated:,} parameters, but that of the run has {size or 0:,}; set dataset and model to the run's own.",
     )
     return norm
+
+
+def calibrated_gradient(config: FederationConfig, settings: RunSettings | None = None) -> float:
+    """Simulate the mean norm of a minibatch's gradient on random data: a first update of one short step, over its rate.
+
+    Over it, `calibrated_norm` tells how far the local work of a round goes, whatever the units of the model.
+
+    Raises:
+        InputError: as `calibrated_norm`.
+    """
+    rate = _SHORT_STEP
+    one = replace(config, local_steps=1, local_epochs=0.0)
+    partition = None if settings is None else settings.partition
+    return calibrated_norm(one, RunSettings(seed=0, learning_rate=rate, partition=partition)) / rate
 
 
 def _stripped(config: FederationConfig) -> FederationConfig:

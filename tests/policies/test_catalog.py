@@ -140,6 +140,7 @@ def test_multiples_are_set_by_a_knob_of_their_own_and_keep_their_unit() -> None:
 def test_needs_of_the_environment() -> None:
     needs = {name: (ControllerSpec(name).knobs, ControllerSpec(name).signals) for name in CONTROLLERS}
     assert needs.pop("aqc") == ("clip_norm", "accounted")
+    assert needs.pop("probe") == ("clip_median,budget_pace,telemetry_share,server_learning_rate", "accounted")
     assert needs.pop("aqc-exact") == ("clip_norm", "paper")
     assert needs.pop("server-lr-decay") == ("clip_norm,server_learning_rate", "public")
     for name in ("uniform", "exponential", "printed", "linear", "step"):
