@@ -23,7 +23,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("statistics", "workers", "loading"),
         ("reports", "contenders"),
         ("papers", "deployment"),
-        ("lists", "options"),
+        ("lists", "options", "flower"),
         ("commands",),
         ("benchmarks", "cli"),
         ("_entry",),

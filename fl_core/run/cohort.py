@@ -92,7 +92,7 @@ def draw_cohort(
         out: clients whose own budget is spent `[runs, clients]`; they are left out after the draw.
     """
     members = [
-        _members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)
+        draw_members(config, seed, int(index)) if takes_part else np.zeros(0, dtype=np.int64)
         for seed, index, takes_part in zip(seeds, rounds, ran, strict=True)
     ]
     if out is not None:
@@ -100,7 +100,8 @@ def draw_cohort(
     return Cohort.of(members, device)
 
 
-def _members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
+def draw_members(config: FederationConfig, seed: int, round_index: int) -> NDArray[np.int64]:
+    """Draw the clients of one round of one run, in order; arguments as above."""
     if config.sampling_rate == 1:  # whatever would be drawn
         return np.arange(config.clients)
     random = numpy_generator(seed, "cohort", round_index)

@@ -28,7 +28,8 @@ from fl_core.run.charging import Books, Charging
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.knobs import knob_values
 from fl_core.run.plan import RoundPlan, RoundReport, in_units
-from fl_core.run.round import Charged, play_round
+from fl_core.run.round import play_round
+from fl_core.run.round_parts import Charged
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 

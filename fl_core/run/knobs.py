@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.plan import FloatArray, RoundPlan
@@ -31,3 +33,8 @@ def knob_values(
     if recipe.exchanges:
         values["server_learning_rate"] = plan.server_learning_rate
     return {**values, **plan.settings}
+
+
+def knob_tensors(values: Mapping[str, float | FloatArray]) -> dict[str, Tensor]:
+    """Convert the values of one run's knobs to tensors `[1]`, or `[1, layers]` of those with one per layer."""
+    return {name: torch.from_numpy(np.asarray(value, dtype=np.float32)[np.newaxis]) for name, value in values.items()}

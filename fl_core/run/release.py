@@ -66,8 +66,7 @@ class Releaser:
     def __call__(self, cohorts: Cohorts, draw: Draw) -> RoundRelease:
         """Clip, sum, noise and average the updates of a round, with standard normal draws of its noise stream."""
         recipe, config, weights = self._recipe, self._config, cohorts.weights
-        updates = self._clipping.clamp(cohorts.updates, cohorts.clip, config.cohort)
-        clipped = clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
+        updates, clipped = self._clipped(cohorts)
         exact = scaled_sum(updates, clipped, weights, self._blocks)
         total, uploads = self.noised(updates, clipped, exact, cohorts, draw)
         mean = recipe.aggregation.mean(total, config.cohort, cohorts.participants, self._sharers(cohorts))
@@ -96,6 +95,15 @@ class Releaser:
         return torch.where(empty.unsqueeze(-1), noise, total)
 
     # ---------------------------------------------------------------- clip
+
+    def clip(self, cohorts: Cohorts) -> tuple[Clipped, Tensor]:
+        """Clip the updates of a cohort, as clients do before they upload; returns the clipped ones one by one, too."""
+        updates, clipped = self._clipped(cohorts)
+        return clipped, scaled_uploads(updates, clipped, self._blocks)
+
+    def _clipped(self, cohorts: Cohorts) -> tuple[Tensor, Clipped]:
+        updates = self._clipping.clamp(cohorts.updates, cohorts.clip, self._config.cohort)
+        return updates, clip_factors(updates, cohorts.present, self._clip_norms(cohorts), self._blocks)
 
     def _clip_norms(self, cohorts: Cohorts) -> Tensor | None:
         """Compute the clip norm of every client and block `[runs, width or 1, blocks]`; None for no clip."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fl_core.base.arrays import BoolArray, FloatArray
-from fl_core.privacy.mechanism import noise_std
+from fl_core.base.arrays import FloatArray
+from fl_core.privacy.mechanism import Clipped, noise_std
 from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.client_budgets import BudgetView, kept_risk, risk_reference, risk_scores
 from fl_core.recipes.parts import clamp_size
@@ -22,32 +22,17 @@ from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.cohort import of_runs
 from fl_core.run.draws import Draws
 from fl_core.run.release import Cohorts, RoundRelease
-from fl_core.run.release_figures import layer_figures, over_noise, release_figures
-from fl_core.run.round_telemetry import RoundTelemetry
+from fl_core.run.release_figures import over_noise
+from fl_core.run.round_parts import Charged, LocalTraining
+from fl_core.run.round_telemetry import RoundTelemetry, released_telemetry
+from fl_core.run.server_step import ServerStep, match
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 from fl_core.run.uplink import uplink_bytes
 from fl_core.training.information import client_risk
-from fl_core.training.work import LocalWork
 
 Figures = dict[str, Any]
 """Metrics by name, `[runs]` each."""
-
-
-@dataclass(frozen=True)
-class Charged:
-    """A round that the ledgers were charged for.
-
-    Attributes:
-        ran: runs that take part `[runs]`.
-        noise: noise multipliers by release `[runs]`.
-        lasting: factor on C with which each client's own budget lasts for all rounds `[runs, clients]`, 0 once it is
-            spent; None if clients have no budgets of their own.
-    """
-
-    ran: BoolArray
-    noise: Mapping[str, FloatArray]
-    lasting: FloatArray | None
 
 
 def play_round(
@@ -96,25 +81,33 @@ class Round:
 
     def run(self) -> tuple[RunState, Figures]:
         """Train the cohort, release its updates, and derive the next state and the figures."""
-        simulation, recipe, cohort = self._simulation, self._recipe, self._cohort
-        start = self._begin()
-        phases, place = recipe.objective.phases, (cohort.run, cohort.client)
-        work = simulation.local_work(phases, "minibatch", self._state.rounds, *place, start.vector, start.context)
-        trained, loss = simulation.executor.train(work, simulation.images)
-        update, finite = self._update(start, trained)
-        rejected = cohort.scatter((~finite).float()).sum(-1)
+        recipe, cohort, local = self._recipe, self._cohort, self.train()
+        rejected = cohort.scatter((~local.finite).float()).sum(-1)
         used = (self._participants - rejected).clamp_min(1)
         figures: Figures = {
-            "train_loss": cohort.scatter(torch.where(finite, loss, 0.0)).sum(-1) / used,
+            "train_loss": cohort.scatter(torch.where(local.finite, local.loss, 0.0)).sum(-1) / used,
             "participants": cohort.sizes,
             "rejected_updates": rejected,
         }
         if recipe.exchanges:
-            figures |= self._release(start, trained, update, finite)
-        self._keep(recipe.personalization.end(self._model, trained, start), finite)
+            figures |= self._release(local)
+        self.keep(local)
         if recipe.mechanism.budgeting.measures_risk:
-            figures |= self._measure_risk(trained, work, finite)
+            figures |= self._measure_risk(local)
         return self._state, figures
+
+    def train(self) -> LocalTraining:
+        """Train the cohort; nothing is kept or released yet."""
+        simulation, cohort, start = self._simulation, self._cohort, self._begin()
+        phases, place = self._recipe.objective.phases, (cohort.run, cohort.client)
+        work = simulation.local_work(phases, "minibatch", self._state.rounds, *place, start.vector, start.context)
+        trained, loss = simulation.executor.train(work, simulation.images)
+        update, finite = self._update(start, trained)
+        return LocalTraining(start, work, trained, update, finite, loss)
+
+    def keep(self, local: LocalTraining) -> None:
+        """Store what the clients keep of their training; diverged ones keep what they had."""
+        self._keep(self._recipe.personalization.end(self._model, local.trained, local.start), local.finite)
 
     # ---------------------------------------------------------------- before and after training
 
@@ -178,26 +171,33 @@ class Round:
 
     # ---------------------------------------------------------------- release
 
-    def _release(self, start: Start, trained: Tensor, update: Tensor, finite: Tensor) -> Figures:
+    def _release(self, local: LocalTraining) -> Figures:
         """Clip, sum, noise and aggregate the updates `[rows, size]`, move the server models, and return the metrics."""
-        kept = self._recipe.sparsification.kept(self._trained(start, trained, update))
+        start, update = local.start, local.update
+        kept = self._recipe.sparsification.kept(self._trained(start, local.trained, update))
         if kept is not None:
             update = update * kept
         uploaded = _both(start.shared, kept)
         cohorts = self._cohorts(update, self._noised_coordinates(start.shared, uploaded, kept is not None))
         released = self._simulation.releaser(cohorts, self._update_noise)
-        moved = self._state.server + self._knobs["server_learning_rate"].unsqueeze(-1) * released.mean
-        figures = self._release_figures(cohorts, released, moved)
+        step = self._step()
+        moved = step.moved(released)
+        figures = step.figures(released, moved) | self._exact_figures(cohorts, released)
         if self._recipe.private:
-            figures |= self._telemetry(update, trained, released, finite)
+            figures |= self._telemetry(update, local, released)
         everything = update.new_ones(1, self._model.size)
         masks = [everything if mask is None else mask.view(-1, self._model.size) for mask in (uploaded, start.shared)]
         figures["uplink_bytes"] = self._mean(uplink_bytes(self._recipe, self._noise, *masks).expand(len(update)))
         if "personal" in start.context:
             figures["personal_share"] = self._mean(start.context["personal"].mean(-1))
-        self._advance(released, moved)
+        self._state = step.advance(released, moved)
         self._advance_clients(update, released)
         return figures
+
+    def _step(self) -> ServerStep:
+        return ServerStep(
+            self._config, self._recipe, self._model, self._state, self._knobs, self._charged.noise, self._ran
+        )
 
     def _trained(self, start: Start, trained: Tensor, update: Tensor) -> Trained:
         """Gather the inputs of the sparsification, by which clients choose their coordinates."""
@@ -258,57 +258,46 @@ class Round:
             return None
         return torch.where(present.unsqueeze(-1), self._cohort.scatter(weights), 1 / len(self._model.layers))
 
-    def _release_figures(self, cohorts: Cohorts, released: RoundRelease, moved: Tensor) -> Figures:
+    def _exact_figures(self, cohorts: Cohorts, released: RoundRelease) -> Figures:
+        """Compute the metrics of the updates that no noise covers, by name `[runs]`."""
         counts = cohorts.participants.clamp_min(1)
-        cohort = self._config.cohort
-        figures: Figures = {
-            "server_learning_rate": self._knobs["server_learning_rate"],
-            "server_norm": torch.linalg.vector_norm(moved, dim=-1),
-            "update_norm": released.clipped.norms.sum(-1) / counts,
-            **release_figures(released.total, self._state.last_release, released.expected_noise, cohort),
-        }
-        if self._clipping.by_layer:
-            figures |= layer_figures(self._model, released.total, cohort)
+        figures: Figures = {"update_norm": released.clipped.norms.sum(-1) / counts}
         if self._recipe.private:
-            figures["clip_norm"] = self._knobs["clip_norm"]
-            figures["noise_multiplier"] = self._charged.noise[UPDATE]
             figures["clipped_share"] = (cohorts.present & ~released.clipped.within).sum(-1) / counts
             signal = torch.linalg.vector_norm(released.exact, dim=-1)
             figures["signal_to_noise"] = over_noise(signal, released.expected_noise)
         return figures
 
-    def _telemetry(self, update: Tensor, trained: Tensor, released: RoundRelease, finite: Tensor) -> Figures:
+    def _telemetry(self, update: Tensor, local: LocalTraining, released: RoundRelease) -> Figures:
         """Release the telemetry that the round was charged for, as metrics by name `[runs]`."""
-        telemetry = RoundTelemetry(self._simulation, self._state, self._cohort, self._knobs["clip_norm"])
         bought = {name: self._charged.noise[name] for name in TELEMETRY if name in self._charged.noise}
-        std = {name: self._unit_noise(name) for name in bought}
-        draws = (self._draws, self._charged.ran)
-        return telemetry.released(bought, std, *draws, self._client_shares, update, trained, released, finite)
-
-    # ---------------------------------------------------------------- the state that follows
-
-    def _advance(self, released: RoundRelease, moved: Tensor) -> None:
-        """Update the server models, their averages and the released state of the runs that ran."""
-        state, recipe, model = self._state, self._recipe, self._model
-        kept = recipe.personalization.after_release(model, state.runs, released.total, self._knobs, uploads=False)
-        kept |= self._clipping.next_run_state(model, state.runs, released.total)
-        if "sparsity" in state.runs:
-            kept["sparsity"] = self._knobs["sparsity"]
-        self._state = replace(
-            state,
-            runs=state.runs | {name: self._where_ran(value, state.runs[name]) for name, value in kept.items()},
-            average=self._where_ran(self._average(moved), state.average),
-            server=self._where_ran(moved, state.server),
-            last_release=self._where_ran(released.total, state.last_release),
+        weights, expected = self._weights()
+        contributed = self.contributions(bought, update, local, released.clipped, weights)
+        return released_telemetry(
+            {name: self._cohort.scatter(value) for name, value in contributed.items()},
+            bought,
+            {name: self._unit_noise(name) for name in bought},
+            expected,
+            self._draws,
+            self._charged.ran,
+            [span.name for span in self._model.layers],
         )
 
-    def _where_ran(self, value: Tensor, before: Tensor) -> Tensor:
-        return torch.where(match(self._ran, value), value, before)
+    def contributions(
+        self, names: Iterable[str], update: Tensor, local: LocalTraining, clipped: Clipped, weights: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Compute what each client adds to the sums of telemetry, by name `[rows, values]`; weights of None are 1."""
+        telemetry = RoundTelemetry(self._simulation, self._state, self._cohort, self._knobs["clip_norm"])
+        counted = local.finite if weights is None else local.finite * weights
+        return telemetry.contributions(names, update, local.trained, clipped, counted)
 
-    def _average(self, moved: Tensor) -> Tensor:
-        """Compute the exponential average of the server models `[runs, size]`; at weight 1 it is the latest model."""
-        weight, average = self._knobs["average_weight"].unsqueeze(-1), self._state.average
-        return torch.where(weight >= 1, moved, average + weight * (moved - average))
+    def _weights(self) -> tuple[Tensor | None, Tensor]:
+        """Weight of each client in a noised mean `[rows]`, and what a cohort's are expected to sum to `[runs]`."""
+        config, shares = self._config, self._client_shares
+        if shares is None:
+            return None, torch.full((self._simulation.runs,), config.cohort, device=self._device)
+        expected = shares.sum(-1) * config.cohort / config.clients
+        return shares[self._cohort.run, self._cohort.client], expected
 
     def _advance_clients(self, update: Tensor, released: RoundRelease) -> None:
         """Update the clients' tensors that follow from their own uploads."""
@@ -321,14 +310,14 @@ class Round:
         for name, value in kept.items():
             self._state.clients.put(name, self._cohort.run, self._cohort.client, value)
 
-    def _measure_risk(self, trained: Tensor, work: LocalWork, finite: Tensor) -> Figures:
+    def _measure_risk(self, local: LocalTraining) -> Figures:
         """Measure and store every client's Jacobian risk after training; release their noised mean if needed."""
         cohort, budgeting = self._cohort, self._recipe.mechanism.budgeting
-        if len(trained):
-            images, labels = self._simulation.images.read(work.batches[-1][:, -1])
-            models, order = trained[:, : self._model.size], self._recipe.mechanism.risk_order
+        if len(local.trained):
+            images, labels = self._simulation.images.read(local.work.batches[-1][:, -1])
+            models, order = local.trained[:, : self._model.size], self._recipe.mechanism.risk_order
             risk = client_risk(self._model, models, images, labels, order)
-            self._keep(kept_risk(risk), finite & torch.isfinite(risk))
+            self._keep(kept_risk(risk), local.finite & torch.isfinite(risk))
         if not budgeting.releases:
             return {}
         scores = risk_scores(self._kept())
@@ -336,7 +325,7 @@ class Round:
         total = cohort.scatter(scores).sum(-1) + self._unit_noise(RISK) * draws
         reference = risk_reference(total / self._config.cohort).to(scores.dtype)
         runs = self._state.runs
-        kept = {"risk_reference": self._where_ran(reference, runs["risk_reference"])}
+        kept = {"risk_reference": self._step().where_ran(reference, runs["risk_reference"])}
         self._state = replace(self._state, runs=runs | kept)
         return {"risk_noised": reference}
 
@@ -361,11 +350,6 @@ class Round:
     def _mean(self, values: Tensor) -> Tensor:
         """Average `[rows]` over each run's cohort `[runs]`."""
         return self._cohort.scatter(values).sum(-1) / self._participants.clamp_min(1)
-
-
-def match(mask: Tensor, value: Tensor) -> Tensor:
-    """Shape a mask `[rows]` to broadcast against `[rows, ...]`."""
-    return mask.view(-1, *[1] * (value.dim() - 1))
 
 
 def _both(shared: Tensor | None, kept: Tensor | None) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from fl_core.base.arrays import BoolArray, FloatArray
-from fl_core.privacy.mechanism import noised_mean
+from fl_core.privacy.mechanism import Clipped, noised_mean
 from fl_core.privacy.telemetry import TELEMETRY, Witness, figures_of
 from fl_core.recipes.clipping import layer_norms
 from fl_core.run.cohort import Cohort
 from fl_core.run.draws import Draws
-from fl_core.run.release import RoundRelease
 from fl_core.run.simulation import Simulation
 from fl_core.run.state import RunState
 
@@ -27,65 +26,62 @@ class RoundTelemetry:
         """Take the round's cohort, the state that it starts from, and C `[runs]`."""
         self._simulation, self._state, self._cohort, self._clip = simulation, state, cohort, clip
 
-    def released(
-        self,
-        bought: Mapping[str, FloatArray],
-        std: Mapping[str, Tensor],
-        draws: Draws,
-        ran: BoolArray,
-        shares: Tensor | None,
-        update: Tensor,
-        trained: Tensor,
-        released: RoundRelease,
-        finite: Tensor,
+    def contributions(
+        self, names: Iterable[str], update: Tensor, trained: Tensor, clipped: Clipped, counted: Tensor
     ) -> dict[str, Tensor]:
-        """Release the noised means, each with noise of its own; a client whose training diverged adds nothing.
+        """Compute what each client of the cohort adds to the sums, of norm at most 1, by name `[rows, values]`.
 
         Args:
-            bought: noise multipliers of what is paid for `[runs]`, by name.
-            std: standard deviations of the noise of their sums, of sensitivity 1 `[runs]`.
-            draws: noise streams of the round.
-            ran: runs that take part `[runs]`.
-            shares: weight of each client `[runs, clients]`, its part of C; None for 1.
+            names: telemetry that is paid for.
             update, trained: of the cohort `[rows, size]`.
-            released: of the updates.
-            finite: clients whose training did not diverge `[rows]`.
+            clipped: clip of the updates, laid out by cohort.
+            counted: weight of each client, its part of C, and 0 where its training diverged `[rows]`.
         """
-        if not bought:
-            return {}
-        layers = tuple(span.name for span in self._simulation.model.layers)
-        sizes = [len(layers) if TELEMETRY[name].per_layer else 1 for name in bought]
-        rows = ran & np.any([noise > 0 for noise in bought.values()], axis=0)
-        normal = draws.normal("telemetry", rows, (sum(sizes),)).split(sizes, dim=-1)
-        witness = self._witness(update, trained, released)
-        weights, expected = self._weights(shares)
-        figures: dict[str, Tensor] = {}
-        for name, noise in zip(bought, normal, strict=True):
-            values = TELEMETRY[name].contributions(witness) * (finite * weights).unsqueeze(-1)
-            mean = noised_mean(self._cohort.scatter(values), expected, std[name], noise)
-            figures |= figures_of(name, mean, layers)
-        return figures
+        witness = self._witness(update, trained, clipped)
+        return {name: TELEMETRY[name].contributions(witness) * counted.unsqueeze(-1) for name in names}
 
-    def _witness(self, update: Tensor, trained: Tensor, released: RoundRelease) -> Witness:
+    def _witness(self, update: Tensor, trained: Tensor, clipped: Clipped) -> Witness:
         """Gather what the cohort's clients know of this round; scores are computed once, and only if asked for."""
         simulation, cohort, place = self._simulation, self._cohort, (self._cohort.run, self._cohort.place)
 
         def norms() -> Tensor:
-            clipped = layer_norms(simulation.model, torch.nan_to_num(update)) * released.clipped.factors[place]
-            return clipped / self._clip[cohort.run].unsqueeze(-1)
+            shortened = layer_norms(simulation.model, torch.nan_to_num(update)) * clipped.factors[place]
+            return shortened / self._clip[cohort.run].unsqueeze(-1)
 
         @cache
         def scores() -> tuple[Tensor, Tensor]:
             models = torch.nan_to_num(simulation.viewed(self._state, trained, cohort.run))
             return simulation.holdout_scores(models, cohort.run, cohort.client)
 
-        return Witness(released.clipped.within[place], norms, scores)
+        return Witness(clipped.within[place], norms, scores)
 
-    def _weights(self, shares: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Weight of each client in a noised mean `[rows]`, and what a cohort's are expected to sum to `[runs]`."""
-        config, device = self._simulation.config, self._simulation.device
-        if shares is None:
-            expected = torch.full((self._simulation.runs,), config.cohort, device=device)
-            return torch.ones(len(self._cohort.run), device=device), expected
-        expected = shares.sum(-1) * config.cohort / config.clients
-        return shares[self._cohort.run, self._cohort.client], expected
+
+def released_telemetry(
+    contributed: Mapping[str, Tensor],
+    bought: Mapping[str, FloatArray],
+    std: Mapping[str, Tensor],
+    expected: Tensor,
+    draws: Draws,
+    ran: BoolArray,
+    layers: Sequence[str],
+) -> dict[str, Tensor]:
+    """Release the noised means, each with noise of its own, as metrics by name `[runs]`.
+
+    Args:
+        contributed: what the clients add to the sums, by name `[runs, width, values]`.
+        bought: noise multipliers of what is paid for `[runs]`, by name.
+        std: standard deviations of the noise of their sums, of sensitivity 1 `[runs]`.
+        expected: what the clients' weights are expected to sum to `[runs]`.
+        draws: noise streams of the round.
+        ran: runs that take part `[runs]`.
+        layers: names of the model's.
+    """
+    if not bought:
+        return {}
+    sizes = [len(layers) if TELEMETRY[name].per_layer else 1 for name in bought]
+    rows = ran & np.any([noise > 0 for noise in bought.values()], axis=0)
+    normal = draws.normal("telemetry", rows, (sum(sizes),)).split(sizes, dim=-1)
+    figures: dict[str, Tensor] = {}
+    for name, noise in zip(bought, normal, strict=True):
+        figures |= figures_of(name, noised_mean(contributed[name], expected, std[name], noise), tuple(layers))
+    return figures

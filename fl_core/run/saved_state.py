@@ -20,7 +20,7 @@ from fl_core.run.state import RunState
 FORMAT = 4
 """Version of what is saved; 1 kept the averages among the tensors of the method, 2 knew of no keys of the noise,
 3 drew minibatches for all clients and kept tensors of those that never took part."""
-_FREE = ("executor", "device", "memory_limit_mib", "client_memory_mib", "data_root")
+FREE = ("executor", "device", "memory_limit_mib", "client_memory_mib", "data_root")
 """Settings that may differ where a run is continued."""
 
 
@@ -110,7 +110,7 @@ def _read_plain(
 ) -> tuple[list[RunSettings], list[Books], NDArray[np.int64]]:
     """Read settings, budgets and rounds `[runs]`, once they fit these settings and each other."""
     for field, value in _plain(config).items():
-        if field not in _FREE and plain["config"][field] != value:
+        if field not in FREE and plain["config"][field] != value:
             raise InputError(f"{field} of the saved run is {plain['config'][field]}, but here it is {value}.")
     for part in ("settings", "rounds", "books"):
         found = len(plain[part])

@@ -70,7 +70,7 @@ def choose_cohorts(patch: pytest.MonkeyPatch, *cohorts: list[int]) -> None:
     def members(config: FederationConfig, seed: int, round_index: int) -> np.ndarray:
         return np.array(cohorts[next(drawn) % len(cohorts)], dtype=np.int64)
 
-    patch.setattr("fl_core.run.cohort._members", members)
+    patch.setattr("fl_core.run.cohort.draw_members", members)
 
 
 class StubTraining:

@@ -35,6 +35,7 @@ from fl_core.run.charging import RISK, UPDATE
 from fl_core.run.config import FederationConfig
 from fl_core.run.release import Releaser, RoundRelease
 from fl_core.run.round import Round
+from fl_core.run.server_step import ServerStep
 from tests.fl_core.plain import config
 
 CLIP = 2.0
@@ -252,7 +253,9 @@ def exact_risk(patch: pytest.MonkeyPatch) -> None:
 
 def _cohort(patch: pytest.MonkeyPatch, members: Callable[[FederationConfig, int, int], Any]) -> None:
     patch.setattr(
-        fl_core.run.cohort, "_members", lambda made, seed, index: np.sort(members(made, seed, index)).astype(np.int64)
+        fl_core.run.cohort,
+        "draw_members",
+        lambda made, seed, index: np.sort(members(made, seed, index)).astype(np.int64),
     )
 
 
@@ -328,14 +331,14 @@ def _exact(arguments: tuple[Any, ...]) -> list[Any]:
 
 def figures_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
     """Norm and alignment of the exact sums are told as public."""
-    real = Round._release_figures
-    patch.setattr(Round, "_release_figures", lambda self, *arguments: real(self, *_exact(arguments)))
+    real = ServerStep.figures
+    patch.setattr(ServerStep, "figures", lambda self, *arguments: real(self, *_exact(arguments)))
 
 
 def state_of_exact_sums(patch: pytest.MonkeyPatch) -> None:
     """Masks and layer weights follow from the exact sums."""
-    real = Round._advance
-    patch.setattr(Round, "_advance", lambda self, *arguments: real(self, *_exact(arguments)))
+    real = ServerStep.advance
+    patch.setattr(ServerStep, "advance", lambda self, *arguments: real(self, *_exact(arguments)))
 
 
 def noise_by_who_came(patch: pytest.MonkeyPatch) -> None:

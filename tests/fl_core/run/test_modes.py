@@ -312,7 +312,7 @@ def made_for(method: str, guarantee: str, **changes) -> FederationConfig:
 def test_executors_agree_a_run_resumes_bit_for_bit_and_who_stays_away_keeps_its_state(method, guarantee, monkeypatch):
     cohorts = [[0, 1, 3], [1, 2, 4]]
     monkeypatch.setattr(
-        "fl_core.run.cohort._members", lambda config, seed, index: np.array(cohorts[index % 2], dtype=np.int64)
+        "fl_core.run.cohort.draw_members", lambda config, seed, index: np.array(cohorts[index % 2], dtype=np.int64)
     )
     made = made_for(method, guarantee, sampling_rate=0.6)
     whole, plain = Federation(made), Federation(replace(made, executor="sequential"))
