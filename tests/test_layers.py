@@ -38,6 +38,8 @@ LATE = {
     ("experiments.cli", "experiments.commands.execution"): "help, version and mistyped commands do not wait for torch",
     ("experiments.commands.execution", "experiments.commands.owners"): "it needs the agents; other commands do without",
     ("experiments.commands.execution", "envs.tasks"): "commands without a federation do without its settings",
+    ("experiments.commands.options", "experiments.records.plain_yaml"): "few command lines name a file of options",
+    ("envs.context", "fl_core.run.calibration"): "names and numbers are checked without torch, which it needs",
     ("envs.render", "envs.picture"): "few episodes are rendered, and matplotlib takes its time",
 }
 """Imports inside functions, (module, imported module) -> why they are not at its top."""

@@ -111,6 +111,7 @@ def take_numbers(record: Any) -> None:
 
     Examples:
         >>> from dataclasses import dataclass
+        >>> import numpy as np
         >>> @dataclass(frozen=True)
         ... class Size:
         ...     rounds: int
