@@ -18,7 +18,7 @@ from policies.schedules import geometric
 from policies.view import Seen
 
 CHOSEN: dict[str, Any] = json.loads(files("policies").joinpath("probe.json").read_text(encoding="utf-8"))
-"""The constants, chosen on proxy clients, with the command that chose them and the setting that they refer to."""
+"""The constants, how they were chosen on proxy clients, and the setting that they refer to."""
 STEP, COHORT = "calibrated_step", "cohort"
 MOST_TELEMETRY, LEAST_TELEMETRY = 0.5, 0.01
 CAUTIOUS = 0.05
