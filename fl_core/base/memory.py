@@ -9,13 +9,26 @@ from pathlib import Path
 from fl_core.base.libraries import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
+_ON_CPU = 512 * 2**20
 
 
 def free_bytes(device: torch.device) -> float:
     """Estimate the bytes that tensors on a device may still take; infinity where the system does not tell."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    return min(_of_machine(), _of_group(), _of_process())
+    if device.type == "cpu":
+        return min(_of_machine(), _of_group(), _of_process())
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return float(torch.cuda.mem_get_info(device)[0] + kept)
+
+
+def stacking_bytes(device: torch.device) -> int:
+    """Choose the bytes that stacked clients may take where nobody sets a limit.
+
+    On a GPU that is half of what is free, rounded down to a power of two: what others take in passing must not change
+    the sizes that programs are made for.
+    """
+    if device.type == "cpu":
+        return _ON_CPU
+    return 1 << max(20, int(free_bytes(device) / 2).bit_length() - 1)
 
 
 def _of_machine() -> float:

@@ -12,6 +12,7 @@ import zlib
 
 from fl_core.base.libraries import numpy as np
 from fl_core.base.libraries import torch
+from fl_core.base.transfers import to_device
 
 STREAMS = (
     *("init", "partition", "cohort", "minibatch", "noise", "telemetry", "evaluation", "mask", "risk"),
@@ -99,4 +100,4 @@ def normal_draws(
         device: where the draws are needed; they are made on the host.
     """
     philox = np.random.Philox(key=noise_key(seed, stream, round_index, secret))
-    return torch.from_numpy(np.random.Generator(philox).standard_normal(shape)).to(device)
+    return to_device(np.random.Generator(philox).standard_normal(shape), torch.device(device))

@@ -12,6 +12,7 @@ from torch import Tensor
 from fl_core.base.arrays import BoolArray, IndexArray
 from fl_core.base.errors import require
 from fl_core.base.streams import numpy_generator
+from fl_core.base.transfers import largest_count
 from fl_core.data.partition import partition_owners
 
 _SPLIT_DRAW = 1
@@ -74,7 +75,7 @@ class Lists:
 
     def bound(self, count: Tensor) -> int:
         """Bound some of the counts, by their own largest where that can be read without waiting for a GPU."""
-        return int(count.max()) if count.device.type == "cpu" and len(count) else self.longest
+        return largest_count(count, self.longest) or self.longest
 
     def to(self, device: torch.device | str) -> Lists:
         """Copy the lists to a device."""

@@ -282,7 +282,18 @@ def load_dataset(
     except RuntimeError as error:
         raise InputError(f"device is '{device}', but it must be a torch device such as cpu or cuda.") from error
     require(where.type != "cuda" or torch.cuda.is_available(), f"device is '{device}', but torch finds no CUDA device.")
-    return _members(_load(name, entry, data_root(root).absolute(), where), population)
+    members = _members(_load(name, entry, data_root(root).absolute()), population)
+    return placed(members, where)
+
+
+def placed(dataset: Dataset, device: torch.device) -> Dataset:
+    """Copy a dataset to a device, once per process; on a CPU it is the same."""
+    return dataset if device.type == "cpu" else _placed(dataset, device)
+
+
+@lru_cache(maxsize=16)
+def _placed(dataset: Dataset, device: torch.device) -> Dataset:
+    return dataset.to(device)
 
 
 @lru_cache(maxsize=16)
@@ -291,10 +302,10 @@ def _members(dataset: Dataset, population: str) -> Dataset:
 
 
 @lru_cache(maxsize=16)
-def _load(name: str, entry: DatasetEntry, root: Path, device: torch.device) -> Dataset:
+def _load(name: str, entry: DatasetEntry, root: Path) -> Dataset:
     try:
         samples = entry.load(root, entry.classes)
     except NotObtained as error:
         raise InputError(f"dataset '{name}' is not in '{root}': {error}; {entry.how_to_get}.") from error
     classes = entry.classes or 1 + int(max(samples.train_labels.max(), samples.test_labels.max()))
-    return Dataset(name=name, classes=classes, scale=entry.scale, **vars(samples)).to(device)
+    return Dataset(name=name, classes=classes, scale=entry.scale, **vars(samples))

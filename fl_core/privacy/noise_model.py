@@ -5,7 +5,6 @@ Release, charging, uplink, audit and reports all read this one object, so that n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -165,8 +164,8 @@ class NoiseModel:
 
     # ---------------------------------------------------------------- what it hides
 
-    def effective_factor(self, who: Contributors) -> float:
-        """Compute the factor on σ that the noise of one run's sum certifies for its least protected client.
+    def effective_factor(self, who: Contributors) -> Tensor:
+        """Compute the factor on σ that the noise of one run's sum certifies for its least protected client, float64.
 
         Removing a client of weight w moves block l of the sum by at most w·C√w_l, w_l being the block's squared share
         of C. If all m clients noise every coordinate, the factor is √(Σw²)/(√m·max w); if only k of them noise some
@@ -174,32 +173,30 @@ class NoiseModel:
         is not credited.
 
         Args:
-            who: the clients of one run, with C = σ = 1.
+            who: the clients of one run, with C = σ = 1, and a place for each.
         """
-        if self.in_full or not self.private or not bool(who.present.any()):
-            return 1.0  # in full, every upload has noise enough of its own
-        return 1 / math.sqrt(float(self._precisions(who).max()))
+        if self.in_full or not self.private or not who.present.shape[1]:
+            return torch.ones((), dtype=torch.float64, device=who.clip.device)  # each upload has noise enough
+        return 1 / self._precisions(who).max().to(torch.float64).sqrt()
 
     def _precisions(self, who: Contributors) -> Tensor:
         """Compute 1/factor² of each client `[clients]`: squared shift of the sum over the noise variance, at σ = 1."""
-        (there,) = who.present
-        clients, blocks = int(there.sum()), len(who.layer_sizes)
+        clients, blocks = who.present.shape[1], len(who.layer_sizes)
         weights = who.present.to(torch.float32) if who.weights is None else who.weights
-        squares = weights[0, there].square()
+        squares = weights[0].square()
         if self.by_upload and self.hidden_support:
             return torch.full_like(squares, clients)  # some coordinate may be noised by a single client
         shares = torch.full((clients, blocks), 1 / blocks, device=squares.device)
         if who.layer_weights is not None:
-            shares = who.layer_weights[0].expand(len(there), -1)[there]
+            shares = who.layer_weights[0].expand(clients, -1)
         precisions, start = torch.zeros_like(squares), 0
         for index, size in enumerate(who.layer_sizes):
             noise = squares * blocks * shares[:, index] / clients  # what each client adds to the variance
             variances = noise.sum().unsqueeze(0)
             if who.uploaded is not None and self.by_upload:
-                block = who.uploaded[0, :, start : start + size].expand(len(there), -1)[there]
-                variances = (noise @ block)[block.sum(0) > 0]
-            if len(variances):
-                precisions += squares * shares[:, index] / variances.min()
+                block = who.uploaded[0, :, start : start + size].expand(clients, -1)
+                variances = torch.where(block.sum(0) > 0, noise @ block, torch.inf)
+            precisions += squares * shares[:, index] / variances.min()
             start += size
         return precisions
 
@@ -231,4 +228,5 @@ def _spread(who: Contributors) -> Tensor | None:
 
 def _by_coordinate(weights: Tensor, sizes: Sequence[int]) -> Tensor:
     factors = (len(sizes) * weights).sqrt()
-    return factors.repeat_interleave(torch.tensor(list(sizes), device=factors.device), dim=-1)
+    pieces = [factors[..., index, None].expand(*factors.shape[:-1], size) for index, size in enumerate(sizes)]
+    return torch.cat(pieces, dim=-1)

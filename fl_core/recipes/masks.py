@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_core.base.libraries import Tensor, torch
+from fl_core.base.transfers import largest_count
 from fl_core.models.layout import Span
 
 
@@ -29,7 +30,7 @@ def largest(scores: Tensor, counts: Tensor) -> Tensor:
         scores: `[rows, size]`.
         counts: int64 `[rows]`, number of entries of each row.
     """
-    most = int(counts.max()) if len(counts) else 0
+    most = largest_count(counts, scores.shape[-1])
     mask = torch.zeros_like(scores)
     if most:
         # `topk` takes one k for all rows: the largest is computed, and rows that want fewer drop the tail.

@@ -74,7 +74,7 @@ class Sparsification(Part):
         if not (self.masks_forward and self.is_public):
             return {}
         last = next(knob.default for knob in self.knobs if knob.name == "sparsity")
-        return {"sparsity": torch.tensor(last, device=like.device)}
+        return {"sparsity": torch.full((), last, device=like.device)}
 
     def check(self, model: Layout) -> None:
         """Refuse a model without the layers that the part asks for."""

@@ -118,7 +118,7 @@ def _federation(config: FederationConfig) -> Federation:
     original = load_dataset(config.dataset, config.data_root or None, "cpu")
     per_client = max(LEAST_SAMPLES, round(len(original.train_labels) / config.clients))
     clients = min(config.clients, max(CLIENTS, len(config.client_budgets)))
-    data = random_dataset(original, clients * per_client).to(config.resolve_device())
+    data = random_dataset(original, clients * per_client)
     config = replace(config, clients=clients, population="all")
     if config.partition in ("natural", "largest"):
         config = replace(config, partition="iid")

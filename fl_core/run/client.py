@@ -126,6 +126,7 @@ class FederatedClient(Simulation):
             updates=update.unsqueeze(0),
             present=torch.ones(1, 1, dtype=torch.bool),
             participants=torch.ones(1),
+            sizes=np.ones(1, dtype=np.int64),
             weights=None,
             uploaded=None,
             clip=knobs["clip_norm"],

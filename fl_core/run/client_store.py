@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fl_core.base.arrays import IndexArray
 from fl_core.base.errors import InputError, require
+from fl_core.base.transfers import to_device
 
 _START, _KEPT, _SEEN = "start", "kept", "took_part"
 
@@ -43,7 +44,7 @@ class ClientStore:
         self._runs, self._limit = runs, memory_limit
         self._values = {name: value.new_zeros(runs, *value.shape, device=device) for name, value in like.items()}
         self._seats = np.repeat(np.arange(runs)[:, None], clients, axis=1)
-        self._seats_there = torch.from_numpy(self._seats.copy()).to(device)
+        self._seats_there = to_device(self._seats.copy(), device)
         self._free = np.zeros(0, dtype=np.int64)
 
     @property
@@ -73,11 +74,11 @@ class ClientStore:
         self._reserve(len(runs))
         seats, self._free = self._free[: len(runs)], self._free[len(runs) :]
         self._seats[runs, clients] = seats
-        where = tuple(torch.from_numpy(axis).to(self.device) for axis in (runs, clients))
-        self._seats_there[where] = torch.from_numpy(seats).to(self.device)
+        where = tuple(to_device(axis, self.device) for axis in (runs, clients))
+        self._seats_there[where] = to_device(seats, self.device)
         for value in self._values.values():
-            there = torch.from_numpy(seats).to(value.device)
-            value[there] = value[torch.from_numpy(runs).to(value.device)]
+            there = to_device(seats, value.device)
+            value[there] = value[to_device(runs, value.device)]
 
     def rows(self, run: Tensor, client: Tensor) -> Mapping[str, Tensor]:
         """Look up what the clients at (run, client) `[rows]` keep, by name `[rows, ...]`; gathered when it is read."""
@@ -86,7 +87,7 @@ class ClientStore:
     def get(self, name: str, run: Tensor, client: Tensor) -> Tensor:
         """Gather what the clients at (run, client) `[rows]` keep under a name `[rows, ...]`."""
         stored = self._values[name]
-        return stored.index_select(0, self._seats_there[run, client].to(stored.device)).to(self.device)
+        return self._given(stored.index_select(0, self._seats_there[run, client].to(stored.device)))
 
     def put(self, name: str, run: Tensor, client: Tensor, values: Tensor) -> None:
         """Keep values `[rows, ...]` for the clients at (run, client), who have a seat."""
@@ -96,7 +97,11 @@ class ClientStore:
     def everybody(self, name: str) -> Tensor:
         """Gather what all clients keep `[runs, clients, ...]`."""
         stored = self._values[name]
-        return stored[self._seats_there.to(stored.device)].to(self.device)
+        return self._given(stored[self._seats_there.to(stored.device)])
+
+    def _given(self, kept: Tensor) -> Tensor:
+        """Move what lies in a file to the device."""
+        return kept if kept.device == self.device else to_device(kept, self.device)
 
     # ---------------------------------------------------------------- room
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fl_core.base.arrays import IndexArray
 from fl_core.base.streams import numpy_generator
+from fl_core.base.transfers import to_device
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import BoolArray
 
@@ -41,7 +42,7 @@ class Cohort:
         rows = np.repeat(np.arange(len(members)), sizes)
         places = np.concatenate([np.arange(size) for size in sizes])
         run, client, place = (
-            torch.from_numpy(column.astype(np.int64)).to(device) for column in (rows, np.concatenate(members), places)
+            to_device(column.astype(np.int64), device) for column in (rows, np.concatenate(members), places)
         )
         return cls(run, client, place, sizes, members)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -178,9 +179,8 @@ class Federation(Simulation):
                 raise InputError(f"active is {active}, but it needs True or False for each of {self.runs} runs.")
             wanted = wanted & active
         # Before any data is touched; a refused run stays as it is.
-        noise, refused = self.charging.charge(
-            plan, wanted, self.rounds, lambda row: self._effective_factor(row, "layer_weights" in plan.settings)
-        )
+        certified = cache(partial(self._effective_factors, wanted, "layer_weights" in plan.settings))
+        noise, refused = self.charging.charge(plan, wanted, self.rounds, lambda row: float(certified()[row]))
         ran = wanted & ~refused
         try:
             charged = Charged(ran, noise, self.charging.client_shares())
@@ -197,14 +197,20 @@ class Federation(Simulation):
         values = knob_values(plan, self._defaults, self.recipe, self.update_scales)
         return {name: self._tensor(value) for name, value in values.items()}
 
-    def _effective_factor(self, row: int, same_layers: bool) -> float:
-        """Compute the part of the claimed noise multiplier that the real noise of a run's next round certifies.
+    def _effective_factors(self, wanted: BoolArray, same_layers: bool) -> FloatArray:
+        """Compute the part of the claimed noise multiplier that the real noise of each run's next round certifies.
+
+        What each client uploads is known on the device alone, and is read in one transfer for all runs.
 
         Args:
-            row: the run.
+            wanted: runs that it is computed for `[runs]`; the others have 1.
             same_layers: True if the plan gives all clients the same layer weights.
         """
-        return self.releaser.effective_factor(self.contributors(self.state, row, same_layers))
+        rows = np.flatnonzero(wanted)
+        who = (self.contributors(self.state, int(row), same_layers) for row in rows)
+        factors = np.ones(self.runs)
+        factors[rows] = torch.stack([self.releaser.effective_factor(one) for one in who]).cpu().numpy()
+        return factors
 
     # ---------------------------------------------------------------- looking at it
 

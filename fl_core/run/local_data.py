@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.base.counters import mixed, stream_words
+from fl_core.base.transfers import to_device
 from fl_core.data.clients import ClientIndex, Lists
 from fl_core.data.minibatches import minibatch_positions
 from fl_core.recipes.objective import Phase
@@ -44,7 +45,7 @@ def client_words(
         run, client: of the rows.
     """
     of_runs = [stream_words(seed, stream, purpose, int(done)) for seed, done in zip(seeds, rounds, strict=True)]
-    return mixed(torch.tensor(of_runs, device=run.device)[run], client)
+    return mixed(to_device(torch.tensor(of_runs), run.device)[run], client)
 
 
 def draw_batches(
@@ -108,7 +109,7 @@ def _split_unequal(batches: Tensor, lengths: NDArray[np.int64], run: Tensor) -> 
     starts, pieces = lengths.cumsum(axis=1) - lengths, []
     for start, length in zip(starts.T, lengths.T, strict=True):
         steps = start[:, None] + np.minimum(np.arange(length.max()), length[:, None] - 1)
-        index = torch.from_numpy(steps).to(batches.device)[run].unsqueeze(-1)
+        index = to_device(steps, batches.device)[run].unsqueeze(-1)
         pieces.append(batches.gather(1, index.expand(-1, -1, batches.shape[2])))
     return tuple(pieces)
 

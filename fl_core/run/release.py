@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fl_core.base.arrays import IndexArray
 from fl_core.models.model import Model
 from fl_core.privacy.mechanism import Clipped, clip_factors, scaled_sum, scaled_uploads
 from fl_core.privacy.noise_model import Contributors
@@ -26,10 +27,12 @@ class Cohorts(Contributors):
     Attributes:
         updates: `[runs, width, size]`, zero where nothing is uploaded.
         clip_ratio: part of C that each client uses `[runs, width]`; None for all of it.
+        sizes: `participants` on the host `[runs]`.
     """
 
     updates: Tensor
     clip_ratio: Tensor | None
+    sizes: IndexArray
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,10 @@ class Releaser:
 
     def _with_empty_cohorts(self, total: Tensor, cohorts: Cohorts, draw: Draw) -> Tensor:
         """Replace the sums `[runs, size]` of empty cohorts by the server's noise: zeros would reveal them."""
-        empty = cohorts.participants == 0
-        if not bool(empty.any()):
+        if (cohorts.sizes > 0).all():
             return total
         noise = self._noise.of_sum(cohorts).of(draw(False)).to(total.dtype)
-        return torch.where(empty.unsqueeze(-1), noise, total)
+        return torch.where((cohorts.participants == 0).unsqueeze(-1), noise, total)
 
     # ---------------------------------------------------------------- clip
 
@@ -121,7 +123,7 @@ class Releaser:
         present = cohorts.present.to(cohorts.uploaded.dtype).unsqueeze(-1)
         return (cohorts.uploaded * present).sum(1)
 
-    def effective_factor(self, who: Contributors) -> float:
+    def effective_factor(self, who: Contributors) -> Tensor:
         """Compute the factor on σ that the actual noise of one run's sum certifies, given its cohort at C = σ = 1.
 
         Below 1 also for a clip per coordinate, which lets updates pass that are longer than C.

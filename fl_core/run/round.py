@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fl_core.base.arrays import FloatArray
+from fl_core.base.transfers import to_device
 from fl_core.privacy.mechanism import Clipped, noise_std
 from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.client_budgets import BudgetView, kept_risk, risk_reference, risk_scores
@@ -71,7 +72,7 @@ class Round:
         self._ran = self._host(charged.ran)
 
     def _host(self, values: Any) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+        return to_device(values, self._device)
 
     def _shares(self, lasting: FloatArray) -> Tensor:
         """Compute the factor on C that each client's budget allows in this round `[runs, clients]`; 0 once spent."""
@@ -227,6 +228,7 @@ class Round:
             layer_weights=self._layer_weights(present),
             noise_multiplier=self._on_device(UPDATE),
             clip_ratio=None if budgeting.scales_noise else ratio,
+            sizes=cohort.sizes,
             noise_ratio=ratio if budgeting.scales_noise else None,
         )
 

@@ -111,6 +111,7 @@ class FederatedServer:
             updates=updates,
             present=torch.full((1, updates.shape[1]), drawn > 0),
             participants=torch.tensor([float(drawn)]),
+            sizes=np.array([drawn]),
             weights=None,
             uploaded=self._mask(),
             clip=knobs["clip_norm"],

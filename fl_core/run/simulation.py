@@ -17,9 +17,10 @@ from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.counters import mixed, uniform
 from fl_core.base.errors import InputError, require
 from fl_core.base.streams import numpy_generator
+from fl_core.base.transfers import to_device
 from fl_core.data.augmentation import check_augmentation
 from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import DATASETS, Dataset, dataset_entry, load_dataset
+from fl_core.data.datasets import DATASETS, Dataset, dataset_entry, load_dataset, placed
 from fl_core.data.normalization import find_normalization
 from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
@@ -66,8 +67,9 @@ class Simulation:
         self.recipe = config.recipe()
         self.device = config.resolve_device()
         keep_freed_memory()
-        place = (config.data_root or None, self.device, config.population)
-        self._dataset = load_dataset(config.dataset, *place) if dataset is None else dataset
+        if dataset is None:
+            dataset = load_dataset(config.dataset, config.data_root or None, population=config.population)
+        self._dataset = dataset
         if self._dataset.train_groups is not None and not DATASETS.origin(config.dataset).built_in:
             self._warn_of_clients()
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
@@ -75,9 +77,8 @@ class Simulation:
         self._augmentation = check_augmentation(config.augmentation, self._dataset.shape)
         published, channels = dataset_entry(config.dataset).normalization, self._dataset.shape[0]
         normalization = find_normalization(config.input_normalization, config.dataset, published, channels)
-        self._evaluation = Evaluation(
-            self.executor, self._dataset, config.evaluation_samples, config.evaluation, normalization
-        )
+        there = placed(dataset, self.device)
+        self._evaluation = Evaluation(self.executor, there, config.evaluation_samples, config.evaluation, normalization)
         self.images = self._evaluation.train_images
         self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
@@ -163,13 +164,15 @@ class Simulation:
         ran = np.zeros(self.runs, dtype=bool)
         ran[row] = True
         cohort = self.draw_cohort(state.rounds, ran)
-        place = (cohort.run, cohort.client)
-        own = state.clients.rows(*place)
+        own = state.clients.rows(cohort.run, cohort.client)
         uploaded = self.recipe.personalization.shared(own)
         weights = None if same_layers else self.recipe.mechanism.clipping.client_weights(own)
-        present = torch.ones(1, len(cohort.run), dtype=torch.bool, device=self.device)
-        samples = self.tables.train.count[place].to(torch.float32).unsqueeze(0)
-        one = torch.ones(1, device=self.device)
+        # All but what clients keep is known on the host: then a GPU need not be waited for.
+        device = torch.device("cpu") if uploaded is None and weights is None else self.device
+        counts = self._indices[row].train.count[torch.from_numpy(cohort.members[row])]
+        samples = to_device(counts.to(torch.float32), device).unsqueeze(0)
+        present = torch.ones_like(samples, dtype=torch.bool)
+        one = torch.ones(1, device=device)
         return Contributors(
             clip=one,
             noise_multiplier=one,
@@ -298,7 +301,7 @@ class Simulation:
             np.sort(numpy_generator(seed, "evaluation").choice(clients, tested, replace=False, shuffle=False))
             for seed in self.seeds
         ]
-        return torch.from_numpy(np.stack(drawn)).to(self.device)
+        return to_device(np.stack(drawn), self.device)
 
     def _client_models(self, state: RunState, tested: Tensor) -> Tensor:
         """Compose the models that the clients `[runs, tested]` are tested with `[runs * tested, size]`."""
@@ -330,4 +333,4 @@ class Simulation:
         return self.recipe.personalization.parameters(self.model, vectors)
 
     def _tensor(self, values: Any) -> Tensor:
-        return torch.as_tensor(np.asarray(values, dtype=np.float32)).to(self.device)
+        return to_device(np.asarray(values, dtype=np.float32), self.device)

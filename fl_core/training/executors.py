@@ -17,6 +17,7 @@ from torch.func import vmap
 from torch.nn import functional
 
 from fl_core.base.errors import require_name
+from fl_core.base.memory import stacking_bytes
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
 from fl_core.recipes.terms import Context
@@ -26,8 +27,6 @@ from fl_core.training.optimizers import PieceOptimizer
 from fl_core.training.programs import Program, find_program, stretch
 from fl_core.training.work import LocalWork, read, take
 
-DEFAULT_MEMORY_LIMIT = {"cpu": 512 * 2**20, "cuda": 8 * 2**30}
-"""Bytes for stacked clients, by type of device."""
 EVALUATION_BATCH = 500
 """Most images of a model that are tested at a time."""
 _TIMING_REPEATS = 3
@@ -98,7 +97,8 @@ class Executor:
 
     def memory_limit(self, device: torch.device) -> int:
         """Return the bytes that stacked clients may take on a device, about."""
-        return self._memory_limit or DEFAULT_MEMORY_LIMIT[device.type]
+        self._memory_limit = self._memory_limit or stacking_bytes(device)
+        return self._memory_limit
 
     @torch.no_grad()
     def _score_rows(self, parameters: Tensor, index: Tensor, images: Images) -> tuple[Tensor, Tensor]:
@@ -291,7 +291,7 @@ def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) 
     def once() -> float:
         start = time.perf_counter()
         _train_chunk(model, one_step, images)
-        if work.parameters.device.type == "cuda":
+        if work.parameters.device.type != "cpu":
             torch.cuda.synchronize(work.parameters.device)
         return time.perf_counter() - start
 

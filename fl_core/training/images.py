@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fl_core.base.transfers import to_device
 from fl_core.data.normalization import Normalization
 
 FLOAT_IMAGES = 32 * 2**20
@@ -24,7 +25,7 @@ class Images:
         self.black = torch.zeros(images.shape[1], device=images.device)
         if normalization is not None:
             self._mean, self._std = (
-                torch.tensor(one, device=images.device).expand(images.shape[1]).contiguous()
+                to_device(torch.tensor(one), images.device).expand(images.shape[1]).contiguous()
                 for one in (normalization.mean, normalization.std)
             )
             self.black = -self._mean / self._std

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from fl_core.base.transfers import largest_count, to_device
 from fl_core.models.layers import Dense
 from fl_core.models.model import Model
 from fl_core.models.tracing import trace
@@ -50,7 +51,7 @@ def fisher_information(
     for first in range(0, rows, stack):
         # The last stack is padded by repeating its last row, so that all of them run the same program.
         chosen = torch.arange(first, first + stack, device=index.device).clamp_max(rows - 1)
-        longest_here = int(counts[chosen].max())
+        longest_here = largest_count(counts[chosen], longest)
         total = torch.zeros_like(parameters[chosen])
         for start in range(0, longest_here, batch):
             columns = torch.arange(start, start + batch, device=index.device).clamp_max(longest - 1)
@@ -150,8 +151,8 @@ def client_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor
     if order == 1:
         return first_order_risk(model, parameters, images)
     generator = torch.Generator().manual_seed(0)  # any signs will do, the same for all
-    signs = torch.randint(0, 2, (RISK_PROBES, model.size), generator=generator).to(parameters.device) * 2.0 - 1.0
-    return jacobian_risk(model, parameters, images, labels, signs)
+    signs = torch.randint(0, 2, (RISK_PROBES, model.size), generator=generator) * 2.0 - 1.0
+    return jacobian_risk(model, parameters, images, labels, to_device(signs, parameters.device))
 
 
 def jacobian_risk(model: Model, parameters: Tensor, images: Tensor, labels: Tensor, probes: Tensor) -> Tensor:

@@ -415,7 +415,7 @@ def any_share(patch: pytest.MonkeyPatch) -> None:
 
 def as_if_all_noised(patch: pytest.MonkeyPatch) -> None:
     """Noise is certified as if every client noised every coordinate."""
-    patch.setattr(NoiseModel, "effective_factor", lambda self, who: 1.0)
+    patch.setattr(NoiseModel, "effective_factor", lambda self, who: torch.ones(()))
 
 
 @dataclass(frozen=True)
