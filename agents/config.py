@@ -15,9 +15,9 @@ from agents.options import OPTIONS, option
 from envs.instances import INSTANCES
 from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import Bounds, check_numbers, count
+from fl_core.base.devices import DEVICE_NAMES, check_device
 from fl_core.base.errors import InputError, require_name
-from fl_core.base.libraries import torch
-from fl_core.run.choices import CHOICES, one_of
+from fl_core.run.choices import one_of
 from fl_core.run.ranges import SEED
 
 PARALLELS = ("auto", "rows", "processes")
@@ -78,8 +78,8 @@ class TrainingConfig:
     parallel: Annotated[str, one_of(PARALLELS)] = "auto"
     """Parallel environments: rows (of one tensor program), processes (one per core, each with its part of
     the rows), or auto."""
-    device: Annotated[str, tyro.conf.arg(name="agent.device"), one_of(CHOICES["device"])] = "cpu"
-    """Device that trains the policy: auto, cpu or cuda; a small policy is fastest on the CPU."""
+    device: Annotated[str, tyro.conf.arg(name="agent.device"), one_of(DEVICE_NAMES)] = "cpu"
+    """Device that trains the policy (`dpilot list choices`); a small policy is fastest on the CPU."""
 
     def __post_init__(self) -> None:
         take_numbers(self)
@@ -87,15 +87,13 @@ class TrainingConfig:
             "algo": ALGORITHMS,
             "curriculum": CURRICULA,
             "parallel": PARALLELS,
-            "device": CHOICES["device"],
         }
         for field, allowed in names.items():
             require_name(field, getattr(self, field), allowed)
         check_numbers(self, BOUNDS)
         self._check_options()
         ALGORITHMS[self.algo].require_installed()
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
+        check_device(self.device)
 
     def _check_options(self) -> None:
         """Refuse options that the algorithm does not have, and values that it cannot take."""

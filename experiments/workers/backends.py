@@ -12,6 +12,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from typing_extensions import override
 
+from experiments.workers.gpus import gpu_seats
 from experiments.workers.serving import Outcome, serve
 from fl_core.base.errors import InputError, first_line, require
 from fl_core.base.processes import follow_parent, process_context
@@ -55,10 +56,17 @@ class Backend(ABC):
 class Processes(Backend):
     """Processes of this machine, started afresh and kept for several jobs each; they end with this one."""
 
-    def __init__(self, jobs: int):
-        self.width = self.cores = jobs
+    def __init__(self, jobs: int | None, gpus_per_job: float = 0.0):
+        """Prepare for so many jobs side by side; None takes one, or all that the GPUs have room for.
+
+        Raises:
+            InputError: a job is to have more GPUs than there are.
+        """
+        self._seats = gpu_seats(gpus_per_job) if gpus_per_job else []
+        self.width = self.cores = min(jobs or len(self._seats), len(self._seats)) if gpus_per_job else jobs or 1
         self._idle: list[Any] = []
         self._busy: dict[Future[Any], Any] = {}
+        self._seat_of: dict[Any, str] = {}
 
     @override
     def submit(self, content: bytes) -> Future[Any]:
@@ -68,10 +76,13 @@ class Processes(Backend):
         self._busy[future] = pool
         return future
 
-    @staticmethod
-    def _new() -> Any:
+    def _new(self) -> Any:
         context = process_context("experiments.workers.serving")
-        return ProcessPoolExecutor(1, context=context, initializer=follow_parent)
+        seat = self._seats.pop(0) if self._seats else None
+        pool = ProcessPoolExecutor(1, context=context, initializer=_begin, initargs=(seat,))
+        if seat is not None:
+            self._seat_of[pool] = seat
+        return pool
 
     @override
     def outcome(self, future: Future[Any]) -> Outcome:
@@ -80,6 +91,8 @@ class Processes(Backend):
             found: Outcome = future.result()
         except TerminatedWorkerError as error:
             pool.shutdown(wait=False, kill_workers=True)
+            if pool in self._seat_of:
+                self._seats.append(self._seat_of.pop(pool))
             status = str(error).partition("are {")[2].partition("}")[0]
             raise WorkerDied(f"a process of this machine ended with {status or 'an unknown status'}") from error
         self._idle.append(pool)
@@ -89,6 +102,13 @@ class Processes(Backend):
     def close(self) -> None:
         for pool in [*self._idle, *self._busy.values()]:
             pool.shutdown(wait=True, kill_workers=True)
+
+
+def _begin(seat: str | None) -> None:
+    """Begin a worker that sees these GPUs alone, or all of them."""
+    follow_parent()
+    if seat is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = seat
 
 
 class Ray(Backend):

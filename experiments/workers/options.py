@@ -25,14 +25,14 @@ class WorkerOptions:
     """Where jobs run."""
 
     jobs: int | None = None
-    """Jobs side by side, one thread each; by default one, or what the cluster has room for."""
+    """Jobs side by side, one thread each; by default one, or what the cluster or the GPUs have room for."""
     backend: Annotated[str, one_of(BACKENDS)] = "processes"
     """Where jobs run: processes of this machine, or a cluster of ray or dask."""
     address: str = ""
     """Address of the cluster, as HOST:PORT; by default one that is started on this machine for this command (ray: where
     RAY_ADDRESS names none)."""
     gpus_per_job: float = 0.0
-    """GPUs, or share of one, that each job is given; by ray alone."""
+    """GPUs, or share of one, that each job is given; not by dask."""
 
     @property
     def typed(self) -> list[str]:
@@ -72,8 +72,8 @@ class WorkerOptions:
         whole = self.gpus_per_job <= 1 or self.gpus_per_job == int(self.gpus_per_job)
         require(whole, f"gpus-per-job is {self.gpus_per_job:g}, but above 1 it must be a whole number.")
         require(
-            self.backend == "ray" or not self.gpus_per_job,
-            f"gpus-per-job is {self.gpus_per_job:g}, but backend {self.backend} hands out no GPUs; add --backend ray.",
+            self.backend != "dask" or not self.gpus_per_job,
+            f"gpus-per-job is {self.gpus_per_job:g}, but backend dask hands out no GPUs; take processes or ray.",
         )
         require(
             self.backend != "processes" or not self.address,

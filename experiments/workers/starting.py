@@ -24,7 +24,7 @@ def start_workers(options: WorkerOptions) -> Iterator[Backend | None]:
         InputError: a value is not allowed, a package is missing, a cluster does not answer or has too few GPUs.
     """
     options.check()
-    if options.backend == "processes" and options.jobs in (None, 1):
+    if options.backend == "processes" and options.jobs in (None, 1) and not options.gpus_per_job:
         yield None
         return
     backend = _make(options)
@@ -36,7 +36,7 @@ def start_workers(options: WorkerOptions) -> Iterator[Backend | None]:
 
 def _make(options: WorkerOptions) -> Backend:
     if options.backend == "processes":
-        return Processes(options.jobs or 1)
+        return Processes(options.jobs, options.gpus_per_job)
     if options.address and options.address != "auto":
         _require_answer(options.backend, options.address)
     if options.backend == "ray":

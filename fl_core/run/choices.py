@@ -7,6 +7,7 @@ from typing import Any
 
 import tyro
 
+from fl_core.base.devices import DEVICES
 from fl_core.data.populations import POPULATIONS
 from fl_core.privacy.mechanism import PLACEMENTS
 from fl_core.recipes.recipe import GUARANTEES
@@ -30,11 +31,6 @@ EVALUATIONS = {
     "holdout": "each client's own hold-out",
     "classes": "the test images of the client's classes",
     "whole": "the whole test set",
-}
-DEVICES = {
-    "auto": "the CUDA device if there is one, otherwise the CPU",
-    "cpu": "the CPU",
-    "cuda": "the CUDA device",
 }
 CHOICES: dict[str, Mapping[str, str]] = {
     "guarantee": GUARANTEES,

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import check_numbers
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.devices import DEVICE_NAMES, check_device, find_device
+from fl_core.base.errors import require, require_name
 from fl_core.base.libraries import torch
 from fl_core.base.values import read_list, read_value
 from fl_core.data.augmentation import parse_augmentation
@@ -124,7 +125,7 @@ class FederationConfig:
     """Memory for stacked clients in MiB; 0 takes 512 on a CPU, and half of what is free on a GPU."""
     client_memory_mib: int = 0
     """Memory for what clients keep between rounds in MiB, past which it lies in a temporary file; 0 sets no limit."""
-    device: Annotated[str, one_of(CHOICES["device"])] = "auto"
+    device: Annotated[str, one_of(DEVICE_NAMES)] = "auto"
     """Device that everything runs on (`dpilot list choices`)."""
     data_root: str = ""
     """Folder of the datasets; empty takes the environment variable DPILOT_DATA or ~/.cache/dpilot."""
@@ -144,8 +145,6 @@ class FederationConfig:
         self._check_client_budgets()
         if math.isfinite(self.epsilon):
             self.warn_of_delta()
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise InputError("device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.")
 
     def _check_names(self) -> None:
         """Raise `InputError` for names that are in no catalogue, and for values that should be text and are not."""
@@ -162,6 +161,7 @@ class FederationConfig:
             "input_normalization",
         ):
             require(isinstance(getattr(self, field), str), f"{field} is {getattr(self, field)!r}, but it must be text.")
+        check_device(self.device)
         parse_partition(self.partition)
         parse_augmentation(self.augmentation)
         parse_normalization(self.input_normalization)
@@ -297,9 +297,7 @@ class FederationConfig:
 
     def resolve_device(self) -> torch.device:
         """Return the torch device; `auto` is CUDA if there is one, else the CPU."""
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return find_device(self.device)
 
     @property
     def tested_clients(self) -> int:
@@ -360,6 +358,6 @@ class RunSettings:
 
 _NAMES: Mapping[str, Iterable[str]] = {
     "adjacency": ("auto", *ADJACENCIES),
-    **CHOICES,
+    **{field: names for field, names in CHOICES.items() if field != "device"},
 }
 """Names allowed, by field."""

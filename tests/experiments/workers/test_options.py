@@ -18,7 +18,7 @@ from fl_core.base.errors import InputError
     [
         ({"jobs": 0}, "jobs is 0, but it must be a whole number of at least 1"),
         ({"backend": "rya"}, "backend 'rya' is unknown; did you mean ray"),
-        ({"gpus_per_job": 0.25}, "gpus-per-job is 0.25, but backend processes hands out no GPUs; add --backend ray"),
+        ({"gpus_per_job": 0.25, "backend": "dask"}, "gpus-per-job is 0.25, but backend dask hands out no GPUs; take"),
         ({"gpus_per_job": 1.5, "backend": "ray"}, "gpus-per-job is 1.5, but above 1 it must be a whole number"),
         ({"gpus_per_job": -1.0, "backend": "ray"}, "gpus-per-job is -1.0, but it must be a number in"),
         ({"address": "head:6379"}, "address is 'head:6379', but backend processes has none; add --backend ray or dask"),

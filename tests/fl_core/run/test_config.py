@@ -77,7 +77,7 @@ def test_numbers_out_of_range_or_of_another_kind_are_refused(field, value):
         ("population", "targets", "target"),
         ("executor", "vectorised", "vectorized"),
         ("optimizer", "adamm", "adam"),
-        ("device", "cuda:0", "cuda"),
+        ("device", "cudda", "cuda"),
         ("partition", "dirichlett(1)", "dirichlet"),
         ("guarantee", "as published", "as-published"),
         ("evaluation", "hold-out", "holdout"),
