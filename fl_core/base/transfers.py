@@ -10,10 +10,10 @@ from fl_core.base.libraries import Tensor, torch
 
 
 def to_device(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """Copy values of the host to a device without waiting for it; on a CPU they are shared, not copied."""
+    """Copy values of the host to a device without waiting for it; what is there already is shared, not copied."""
     tensor: Tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
     # From memory that may be swapped out, CUDA would first wait for all that the device has yet to do.
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if tensor.device.type == device.type else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def largest_count(counts: Tensor, bound: int) -> int:

@@ -87,7 +87,7 @@ class ClientStore:
     def get(self, name: str, run: Tensor, client: Tensor) -> Tensor:
         """Gather what the clients at (run, client) `[rows]` keep under a name `[rows, ...]`."""
         stored = self._values[name]
-        return self._given(stored.index_select(0, self._seats_there[run, client].to(stored.device)))
+        return to_device(stored.index_select(0, self._seats_there[run, client].to(stored.device)), self.device)
 
     def put(self, name: str, run: Tensor, client: Tensor, values: Tensor) -> None:
         """Keep values `[rows, ...]` for the clients at (run, client), who have a seat."""
@@ -97,11 +97,7 @@ class ClientStore:
     def everybody(self, name: str) -> Tensor:
         """Gather what all clients keep `[runs, clients, ...]`."""
         stored = self._values[name]
-        return self._given(stored[self._seats_there.to(stored.device)])
-
-    def _given(self, kept: Tensor) -> Tensor:
-        """Move what lies in a file to the device."""
-        return kept if kept.device == self.device else to_device(kept, self.device)
+        return to_device(stored[self._seats_there.to(stored.device)], self.device)
 
     # ---------------------------------------------------------------- room
 
