@@ -21,6 +21,7 @@ from fl_core.run.budget import restated
 from fl_core.run.config import FederationConfig
 
 FOLDER = Path(__file__).parent
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, seven times as fast, where PyYAML has it
 
 
 Layer = Mapping[str, Any]
@@ -138,7 +139,7 @@ def find_table(name: str, measure: str = "", targets: tuple[float, ...] = ()) ->
         require_name("measure", measure, MEASURES)
     for target in targets:
         TARGET.check("target", target)
-    content = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    content = yaml.load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), _LOADER)
     try:
         table = _table(name, content, measure, targets)
     except KeyError as error:
