@@ -23,6 +23,7 @@ from envs.setting import Setting
 from envs.signals import NOISE_LEVEL, ROUND_FRACTION, last_action
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.sealed import understood
 from fl_core.models.layout import Layout
 from fl_core.privacy.ledger import Ledger
 from fl_core.recipes.recipe import Recipe
@@ -313,6 +314,7 @@ class ControlLoop:
         }
         return {"arrays": {name: np.array(value) for name, value in arrays.items()}, "plain": plain}
 
+    @checked
     def load_state_dict(self, state: Mapping[str, Any], ledger: Ledger | None = None) -> None:
         """Continue where `state_dict` was taken, with the same setting and controller.
 
@@ -322,8 +324,13 @@ class ControlLoop:
                 state's own.
 
         Raises:
-            InputError: the state or the ledger has another budget, was edited, or they contradict each other.
+            InputError: the state is none of a run, or it or the ledger has another budget, was edited, or they
+                contradict each other.
         """
+        with understood("state is not what the state_dict of such a run returned"):
+            self._load(state, ledger)
+
+    def _load(self, state: Mapping[str, Any], ledger: Ledger | None) -> None:
         arrays, plain = state["arrays"], state["plain"]
         self.ledger.load_state_dict(plain["ledger"] if ledger is None else ledger.state_dict())
         lost = self.rounds - int(plain["observed"])

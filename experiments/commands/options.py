@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -206,7 +206,36 @@ def _arguments(content: Mapping[str, Any], cls: type[Any], prefix: str, path: Pa
             bare = tyro.conf.OmitArgPrefixes in group
             yield from _arguments(value, group[0], prefix if bare else f"{prefix}{option}.".replace("_", "-"), path)
             continue
+        _require_kind(_kind(option, hints), value, f"The file '{path}': {key}")
         yield from _argument(prefix + typed_name(option, hints), value, f"The file '{path}'")
+
+
+def _kind(option: str, hints: Mapping[str, Any]) -> type | None:
+    """Find the type of an option's values, in groups too; None where it has several, or there is no such option."""
+    if option in hints:
+        kind = hints[option]
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        kind = get_origin(kind) or kind
+        return kind if isinstance(kind, type) and not is_dataclass(kind) else None
+    groups = [one for hint in hints.values() for one in get_args(hint)[:1] if is_dataclass(one)]
+    found = {_kind(option, get_type_hints(one, include_extras=True)) for one in groups} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _require_kind(kind: type | None, value: Any, name: str) -> None:
+    """Refuse a truth value or a list for an option that takes neither, which no command line could say."""
+    for wrong, takes in ((bool, bool), (list, tuple)):
+        fits = kind not in _WORDS or kind is takes or not isinstance(value, wrong)
+        require(fits, f"{name} is {value!r:.60}, but it must be {_WORDS.get(kind, 'another')}.")
+
+
+_WORDS: Mapping[type | None, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "a list",
+}
 
 
 def typed_name(field_name: str, hints: Mapping[str, Any]) -> str:

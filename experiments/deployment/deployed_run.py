@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from envs import ControlLoop, Setting
 from envs.acting import Policy
+from envs.charged_round import ChargedRound
 from experiments.contenders.preparing import parse_contender
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
@@ -83,12 +84,27 @@ class DeployedRun(ControlLoop):
         self.folder, self.controller, self._uncovered = Path(folder), name, uncovered
         self._kept = False
         super().__init__(setting, build, layout, run)
+        _require_free(self.folder)
         with contextlib.ExitStack() as undo:
             self._lock = undo.enter_context(_exclusive(self.folder))
             journal = self._go_on() if (self.folder / LEDGER).exists() else self._begin()
             undo.pop_all()
         self.charging.on_charge = journal.charge
         self._kept = True
+
+    @override
+    def next_round(self) -> ChargedRound | None:
+        # after `close` another process may charge the same rounds, which both would hand out
+        self._require_open()
+        return super().next_round()
+
+    @override
+    def _require_given(self) -> ChargedRound:
+        self._require_open()
+        return super()._require_given()
+
+    def _require_open(self) -> None:
+        require(self._kept, f"The run in '{self.folder}' is closed, so it takes no more rounds; open it anew.")
 
     @property
     def record(self) -> RunRecord:
@@ -110,7 +126,7 @@ class DeployedRun(ControlLoop):
         if found == [JOURNAL] and not read_journal(journal).rounds:
             journal.unlink()
             found = []
-        require(not found, f"The folder '{self.folder}' holds {', '.join(found)} and no {LEDGER}: it is no run's.")
+        _require_none(self.folder, found)
         made = ChargeJournal.start(self.folder, journal_head(self.record))
         write_record(self.folder, self.record)
         return made
@@ -172,6 +188,23 @@ def _array(told: Mapping[str, Any]) -> np.ndarray:
     """Invert `_told`."""
     values = [json_number(one) if isinstance(one, str) else one for one in told["values"]]
     return np.array(values, dtype=np.dtype(told["dtype"])).reshape(told["shape"])
+
+
+def _require_free(folder: Path) -> None:
+    """Refuse a folder of something else before anything is written into it.
+
+    Raises:
+        InputError: it is one, or none can have its name.
+    """
+    require("\0" not in str(folder), f"folder is {str(folder)!r}, but it must be the name of a folder.")
+    if folder.is_dir() and not (folder / LEDGER).exists():
+        ours = {LOCK, JOURNAL, STATE}
+        seen = (path.name for path in folder.iterdir() if not path.name.startswith("."))
+        _require_none(folder, sorted(name for name in seen if name not in ours))
+
+
+def _require_none(folder: Path, found: list[str]) -> None:
+    require(not found, f"The folder '{folder}' holds {', '.join(found)} and no {LEDGER}: it is no run's.")
 
 
 def _exclusive(folder: Path) -> BinaryIO:

@@ -24,8 +24,11 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-            raise yaml.YAMLError("a name in it is no text, or stands twice")
+        seen: set[str] = set()
+        for name in names:
+            if not isinstance(name, str) or name in seen:
+                raise yaml.YAMLError(f"a name in it is no text, or stands twice: {name!r:.60}")
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 

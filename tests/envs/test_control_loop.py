@@ -140,6 +140,12 @@ def test_a_ledger_that_was_charged_further_than_the_state_loses_those_rounds():
         small_loop().load_state_dict(state, small_loop().ledger)
 
 
+@pytest.mark.parametrize("state", [{}, None, {"arrays": {}, "plain": {}}])
+def test_a_state_of_something_else_is_refused_in_a_sentence(state):
+    with pytest.raises(InputError, match=r"^state is"):
+        small_loop().load_state_dict(state)
+
+
 def test_a_given_ledger_is_the_one_that_is_charged():
     ledger = small_loop().ledger
     loop = ControlLoop(Setting.of(**SETTINGS), FixedClip.for_env, LAYOUT, ledger=ledger)

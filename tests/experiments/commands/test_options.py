@@ -90,7 +90,11 @@ def test_lists_negative_and_infinite_numbers_are_read():
         ("seed: 2020-01-01", "it must be a whole number"),
         ("seed: {a: 1}", "no such group"),
         ("federation: {4: 1}", "a name in it is no text"),
-        ("seed: [[1]]", "list of more than texts and numbers"),
+        ("seed: [[1]]", "seed is [[1]], but it must be a whole number"),
+        ("rounds: true", "rounds is True, but it must be a whole number"),
+        ("federation: {epsilon: [1, 2]}", "epsilon is [1, 2], but it must be a number"),
+        ("loggers: [[1]]", "list of more than texts and numbers"),
+        ("epsilon: 2\nepsilon: 9", "stands twice: 'epsilon'"),
         ("[" * 3000, "is not plain YAML"),
     ],
 )

@@ -128,6 +128,19 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("")
     with pytest.raises(InputError, match=r"holds thesis.txt and no ledger.json"):
         opened(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with pytest.raises(InputError, match="must be the name of a folder"):
+        opened("runs\0")
+
+
+def test_a_closed_run_charges_and_observes_nothing(tmp_path):
+    with opened(tmp_path) as run:
+        run.next_round()
+    before = (tmp_path / "charges.jsonl").read_bytes()
+    for use in (run.give_up, lambda: run.observe_release(np.ones(3), np.ones(3)), run.next_round):
+        with pytest.raises(InputError, match="is closed"):
+            use()
+    assert (tmp_path / "charges.jsonl").read_bytes() == before
 
 
 def test_what_is_given_away_besides_stands_in_the_record(tmp_path):
