@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from fl_core.base.exact_sum import ExactSum
 from fl_core.privacy import curves
 from fl_core.privacy.filters import RenyiFilter
 from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
@@ -134,6 +135,7 @@ def test_the_check_fails_for_a_charge_too_many(q: float, claim: bool, adaptive: 
         ledger.charge(index, [Release("update", ledger.uniform_noise_multiplier)])
     require_within_budget(ledger)
     ledger._costs.clear()
+    ledger._spent = ExactSum()
     ledger.charge(10, [Release("update", 20 * ledger.uniform_noise_multiplier)])
     with pytest.raises(AssertionError):
         require_within_budget(ledger)
