@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from pathlib import Path
 
 from fl_core.base.libraries import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
 _ON_CPU = 512 * 2**20
+_REFUSALS = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True for an error by which Python, or torch on any device, says that memory does not suffice."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_REFUSALS.search(str(error))))
 
 
 def free_bytes(device: torch.device) -> float:

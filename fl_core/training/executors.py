@@ -17,7 +17,7 @@ from torch.func import vmap
 from torch.nn import functional
 
 from fl_core.base.errors import require_name
-from fl_core.base.memory import stacking_bytes
+from fl_core.base.memory import is_out_of_memory, stacking_bytes
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
 from fl_core.recipes.terms import Context
@@ -63,12 +63,30 @@ class Executor:
     def train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
         """Train all clients through their phases.
 
+        Where memory does not suffice, clients are stacked in half as many, once, from then on: training reads its work
+        and leaves it as it is, so that it can be done again.
+
         Returns:
             The trained parameters `[n, size]` and each client's mean training loss `[n]`.
         """
-        count = len(work.parameters)
-        if count == 0:
+        if len(work.parameters) == 0:
             return work.parameters, work.parameters.new_zeros(0)
+        try:
+            return self._train(work, images)
+        except (MemoryError, RuntimeError) as error:
+            if self.kind == "sequential" or not is_out_of_memory(error) or not self._halve(work):
+                raise
+        return self._train(work, images)  # out of the clause above, whose error keeps the tensors of the first attempt
+
+    def _halve(self, work: LocalWork) -> bool:
+        """Lower the memory limit to that of half of the rows that are stacked; False if that is one."""
+        rows = chunk_size(self._model, work, self.memory_limit(work.parameters.device))
+        if rows > 1:
+            self._memory_limit = rows // 2 * _row_bytes(self._model, work)
+        return rows > 1
+
+    def _train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
+        """Train all clients in chunks that the memory limit holds."""
         if self.kind == "auto":
             self.kind, self.choice = _measure(self._model, work, images, self.memory_limit(work.parameters.device))
         if self.kind == "sequential":
@@ -138,17 +156,21 @@ def _hits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
-    """Compute how many rows to stack at a time: as many as the limit holds, in chunks of equal size.
-
-    A row needs its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
-    """
+    """Compute how many rows to stack at a time: as many as the limit holds, in chunks of equal size."""
     count = len(work.parameters)
-    batch = max(batches.shape[2] for batches in work.batches)
-    per_row = 4 * (6 * model.size + 3 * batch * model.activations)
-    most = max(1, memory_limit // per_row)
+    most = max(1, memory_limit // _row_bytes(model, work))
     if work.rows_vary:  # a program is traced per shape: near sizes are padded up to one that exists already
         return min(most, _round_up(count))
     return -(-count // -(-count // most))
+
+
+def _row_bytes(model: Model, work: LocalWork) -> int:
+    """Estimate the bytes of a stacked row.
+
+    They are its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
+    """
+    batch = max(batches.shape[2] for batches in work.batches)
+    return 4 * (6 * model.size + 3 * batch * model.activations)
 
 
 def _round_up(count: int) -> int:

@@ -9,7 +9,7 @@ from fl_core.recipes.objective import Phase, Update
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
-from fl_core.training import programs
+from fl_core.training import executors, programs
 from fl_core.training.executors import Executor, chunk_size
 from fl_core.training.images import Images
 from fl_core.training.optimizers import Optimizer
@@ -122,6 +122,70 @@ def test_chunks_and_padding_do_not_change_the_result(work):
     torch.testing.assert_close(losses, chunked_losses, atol=1e-6, rtol=1e-5)
     varying = dataclasses.replace(local, rows_vary=True)
     torch.testing.assert_close(Executor(model, "vectorized").train(varying, images)[0], whole, atol=1e-6, rtol=1e-5)
+
+
+class Memory:
+    """Training that runs out of memory with more than `most` rows stacked, and notes how many were tried."""
+
+    def __init__(self, most: int, error: Exception):
+        self.most, self.error = most, error
+        self.tried: list[int] = []
+        self._train = executors._train_chunk
+
+    def __call__(self, model, work, images):
+        self.tried.append(len(work.parameters))
+        if self.tried[-1] > self.most:
+            raise self.error
+        return self._train(model, work, images)
+
+
+FULL = (
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+    MemoryError(),
+)
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_clients_that_do_not_fit_are_stacked_in_half_as_many_from_then_on(work, error, monkeypatch):
+    model, images, local = work
+    whole, losses = Executor(model, "vectorized").train(local, images)
+    memory = Memory(4, error)
+    monkeypatch.setattr(executors, "_train_chunk", memory)
+    executor = Executor(model, "vectorized")
+    for _ in range(2):
+        found, found_losses = executor.train(local, images)
+        torch.testing.assert_close(found, whole, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(found_losses, losses, atol=1e-6, rtol=1e-5)
+    assert memory.tried == [7, *[3] * 3, *[3] * 3]
+
+
+@pytest.mark.parametrize(
+    ("most", "error", "tried"), [(2, FULL[0], [7, 3]), (0, RuntimeError("shapes do not match"), [7])]
+)
+def test_what_half_of_the_clients_do_not_mend_is_raised(work, most, error, tried, monkeypatch):
+    model, images, local = work
+    memory = Memory(most, error)
+    monkeypatch.setattr(executors, "_train_chunk", memory)
+    with pytest.raises(RuntimeError) as raised:
+        Executor(model, "vectorized").train(local, images)
+    assert raised.value is error
+    assert memory.tried == tried
+
+
+def test_a_round_that_did_not_fit_at_first_is_charged_once_and_releases_the_same(monkeypatch):
+    config = settings("feddpa", executor="vectorized")
+    runs = []
+    for most in (100, 4):
+        monkeypatch.setattr(executors, "_train_chunk", Memory(most, FULL[0]))
+        federation = Federation(config)
+        federation.run_round(RoundPlan.constant(1))
+        runs.append((federation.server.clone(), federation.ledgers[0].rows))
+        monkeypatch.undo()
+    (whole, charges), (halved, charges_halved) = runs
+    assert relative(halved, whole) < 1e-5
+    assert charges == charges_halved
+    assert len(charges) == 1
 
 
 @pytest.mark.parametrize("trains", ["all", "head"])
