@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
-
-from fl_core.base.libraries import Tensor, torch
+from fl_core.base.libraries import NDArray, Tensor, torch
 
 
 def to_device(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:

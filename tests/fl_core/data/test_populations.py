@@ -77,7 +77,7 @@ def _held(federation: Federation) -> set[int]:
 def test_no_sample_is_held_in_both_populations(seeds: tuple[int, int], partitions: tuple[str, str]) -> None:
     data = _tagged()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fl_core.run.simulation.load_dataset", lambda *arguments: data.members(arguments[-1]))
+        patch.setattr("fl_core.run.simulation.load_dataset", lambda *_, population: data.members(population))
         held = {}
         for population, seed, spec in zip(("proxy", "target"), seeds, partitions, strict=True):
             federation = Federation(FederationConfig(clients=12, population=population, executor="vectorized"))
