@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -139,7 +140,7 @@ class DeployedRun(ControlLoop):
         state = self.state_dict()
         if path.exists():
             saved = read_sealed(path, FORMAT)
-            require_same(saved.get("about"), self._about(), f"The run in '{self.folder}'")
+            require_same(saved.get("about"), self._about, f"The run in '{self.folder}'")
             with understood(f"The file '{path}' is not one that a run wrote"):
                 arrays = {name: _array(told) for name, told in saved["arrays"].items()}
                 state = {"arrays": arrays, "plain": saved["plain"]}
@@ -163,6 +164,7 @@ class DeployedRun(ControlLoop):
 
     # ---------------------------------------------------------------- what is on disk
 
+    @cached_property
     def _about(self) -> dict[str, Any]:
         """Describe what a saved state belongs to, as JSON values."""
         describe = getattr(self._actor.policy, "describe", dict)
@@ -175,7 +177,8 @@ class DeployedRun(ControlLoop):
         if self._kept:
             state = self.state_dict()
             arrays = {name: _told(value) for name, value in state["arrays"].items()}
-            record = {"about": self._about(), "run": asdict(self.run), "plain": state["plain"], "arrays": arrays}
+            plain = {name: value for name, value in state["plain"].items() if name != "ledger"}  # the journal has it
+            record = {"about": self._about, "run": asdict(self.run), "plain": plain, "arrays": arrays}
             write_json(self.folder / STATE, sealed(spelled_out(record), FORMAT))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fl_core.base.libraries import metadata
 DIGEST = "digest"
 
 
+@cache
 def dpilot_version() -> str:
     """Version of the installed distribution."""
     return metadata.version("dpilot")
