@@ -49,21 +49,23 @@ CASES = (
 )
 
 
-def make_work(case: Case) -> tuple[Model, LocalWork, Images]:
-    """Make random images and labels, and the clients' work on them."""
+def make_work(
+    case: Case, steps: int = STEPS, batch: int = BATCH, device: str = "cpu"
+) -> tuple[Model, LocalWork, Images]:
+    """Make random images and labels, and the clients' work on them, on a device."""
     generator = torch.Generator().manual_seed(0)
     model = build_model(case.model, case.shape, 10)
-    count = case.clients * STEPS * BATCH
+    count = case.clients * steps * batch
     pixels = torch.randint(0, 256, (count, *case.shape), dtype=torch.uint8, generator=generator)
-    images = Images(pixels, torch.randint(0, 10, (count,), generator=generator), 255)
-    start = model.initial(0).expand(case.clients, -1).clone()
+    images = Images(pixels.to(device), torch.randint(0, 10, (count,), generator=generator).to(device), 255)
+    start = model.initial(0).to(device).expand(case.clients, -1).clone()
     work = LocalWork(
         parameters=start,
         phases=(Phase(),),
-        batches=(torch.randperm(count, generator=generator).view(case.clients, STEPS, BATCH),),
+        batches=(torch.randperm(count, generator=generator).view(case.clients, steps, batch).to(device),),
         active=(None,),
         context={"start": start},
-        learning_rate=torch.full((case.clients,), LEARNING_RATE),
+        learning_rate=torch.full((case.clients,), LEARNING_RATE, device=device),
         optimizer=Optimizer(),
     )
     return model, work, images
@@ -79,12 +81,17 @@ def conventional(model: Model) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def plain_loop(module: nn.Module, work: LocalWork, images: Images) -> Tensor:
+def plain_loop(
+    module: nn.Module,
+    work: LocalWork,
+    images: Images,
+    optimizer_of: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+) -> Tensor:
     """Train with one module and an optimizer per client; returns the parameters `[clients, size]`."""
     trained = []
     for start, batches in zip(work.parameters, work.batches[0], strict=True):
         nn.utils.vector_to_parameters(start.clone(), module.parameters())
-        optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
+        optimizer = optimizer_of(module.parameters(), lr=LEARNING_RATE)
         for batch in batches:
             inputs, labels = images.read(batch)
             loss = nn.functional.cross_entropy(module(inputs), labels)

@@ -1,0 +1,38 @@
+"""The script for a GPU runs in small on the CPU: rows, verdict and exit status."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from experiments.benchmarks import gpu
+from fl_core.base import devices
+
+
+def test_the_tables_have_a_row_for_every_case_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main(["--device", "cpu", "--small"]) == 0
+    equality, _, speeds = capsys.readouterr().out.partition("cpu equals the CPU within the tolerance")
+    assert equality.count(" equal ") == len(gpu.SMALL.compared) * len(gpu.EXECUTORS)
+    for timed in gpu.SMALL.timed:
+        (line,) = (line for line in speeds.splitlines() if timed.case.title in line)
+        *rates, ratio = (float(cell.removesuffix("x")) for cell in line.split()[-7:-3])
+        assert min(rates) > 0
+        assert ratio == pytest.approx(max(rates[1:]) / rates[0], rel=0.05)
+
+
+@pytest.mark.parametrize("error", [2 * gpu.TOLERANCE, math.nan])
+def test_a_release_that_differs_is_told(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"vectorized": (0.0, 0.0), "sequential": (error, 0.0)}
+    monkeypatch.setattr(gpu, "differences", lambda case, device: found)
+    table, equal = gpu.equality_table(gpu.SMALL, "cpu")
+    assert not equal
+    assert [row[3] for row in table.rows] == ["equal", "DIFFERS"] * len(gpu.SMALL.compared)
+
+
+def test_an_absent_device_is_refused_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(devices.torch.cuda, "is_available", lambda: False)
+    assert gpu.main([]) == 2
+    assert capsys.readouterr().err == "device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.\n"
