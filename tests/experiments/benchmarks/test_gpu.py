@@ -7,7 +7,7 @@ import math
 import pytest
 
 from experiments.benchmarks import gpu
-from fl_core.base import devices
+from fl_core.base.libraries import torch
 
 
 def test_the_tables_have_a_row_for_every_case_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,6 +33,6 @@ def test_a_release_that_differs_is_told(error: float, monkeypatch: pytest.Monkey
 def test_an_absent_device_is_refused_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 2
     assert capsys.readouterr().err == "device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.\n"
