@@ -69,7 +69,7 @@ SMALL = Extent(
 def differences(case: Case, device: str) -> dict[str, tuple[float, float]]:
     """Compare what a round of one local step releases with what the CPU's `sequential` executor does, without noise.
 
-    More steps amplify rounding: after five, the two executors on one CPU differ by up to 7e-4 on LeNet (2e-6 after one).
+    More steps amplify rounding: after five, both executors on one CPU differ by up to 7e-4 on LeNet, 3e-6 after one.
 
     Returns:
         For each executor on the device, the largest difference of a coordinate over the largest coordinate: in full
