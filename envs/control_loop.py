@@ -300,13 +300,17 @@ class ControlLoop:
 
         A round that is handed out and not yet observed is lost where it is continued.
         """
+        place = self._place()
+        return place | {"plain": {"ledger": self.ledger.state_dict(), **place["plain"]}}
+
+    def _place(self) -> dict[str, Any]:
+        """Return the state without the ledger, whose length grows with the rounds."""
         arrays = dict(self.controls.state_dict())
         memory = self._actor.memory
         arrays |= {f"{_MEMORY}{place}": one for place, one in enumerate(memory or ())}
         if self._plan is not None and self._ahead:
             arrays |= {f"{_PLAN}{name}": value for name, value in _plan_arrays(self._plan).items()}
         plain = {
-            "ledger": self.ledger.state_dict(),
             "observed": self.rounds - (self._given is not None),
             "ahead": self._ahead,
             "refused": self._refused,

@@ -68,8 +68,8 @@ class Observer:
         for column, feature in enumerate(self._features):
             value = values[feature.figure]
             scaled = np.where(np.isnan(value), feature.before_first_round, feature.scale(value))
-            scaled = np.clip(np.nan_to_num(scaled, nan=0.0), -FEATURE_BOUND, FEATURE_BOUND)
-            self._observation[rows, column] = scaled[rows]
+            bounded = np.minimum(np.maximum(scaled, -FEATURE_BOUND), FEATURE_BOUND)  # several times faster than np.clip
+            self._observation[rows, column] = np.where(np.isnan(bounded), 0.0, bounded)[rows]
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return its arrays by name, `[runs, ...]` each."""

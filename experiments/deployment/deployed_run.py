@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -31,8 +31,8 @@ from experiments.records.ledger_file import (
 )
 from fl_core.base.arguments import checked
 from fl_core.base.errors import FileError, InputError, require
-from fl_core.base.files import drop_leftovers, json_number, spelled_out, write_json
-from fl_core.base.sealed import read_sealed, require_same, sealed, understood
+from fl_core.base.files import drop_leftovers, json_number, spelled_out, write_text
+from fl_core.base.sealed import read_sealed, require_same, sealed_line, understood
 from fl_core.models.layout import Layout
 from fl_core.run.config import RunSettings
 
@@ -171,20 +171,25 @@ class DeployedRun(ControlLoop):
         layers = {span.name: span.stop - span.start for span in self.layout.layers}
         return {"setting": self.setting.as_record(), "controller": spelled_out(describe()), "layers": layers}
 
+    @cached_property
+    def _unchanging(self) -> dict[str, Any]:
+        """Return the part of the saved states that is the same in all of them, as JSON values."""
+        return {"about": spelled_out(self._about), "run": spelled_out(self.run)}
+
     @override
     def _end_round(self) -> None:
         super()._end_round()
         if self._kept:
-            state = self.state_dict()
-            arrays = {name: _told(value) for name, value in state["arrays"].items()}
-            plain = {name: value for name, value in state["plain"].items() if name != "ledger"}  # the journal has it
-            record = {"about": self._about, "run": asdict(self.run), "plain": plain, "arrays": arrays}
-            write_json(self.folder / STATE, sealed(spelled_out(record), FORMAT))
+            place = self._place()  # the journal has the ledger
+            arrays = {name: _told(value) for name, value in place["arrays"].items()}
+            record = {**self._unchanging, "plain": place["plain"], "arrays": arrays}
+            write_text(self.folder / STATE, sealed_line(record, FORMAT))
 
 
 def _told(array: np.ndarray) -> dict[str, Any]:
     """Describe an array as JSON values, from which it comes back bit for bit."""
-    return {"dtype": array.dtype.str, "shape": list(array.shape), "values": array.ravel().tolist()}
+    values = array.ravel().tolist()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "values": [spelled_out(one) for one in values]}
 
 
 def _array(told: Mapping[str, Any]) -> np.ndarray:
