@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -98,6 +98,7 @@ class Bench:
         self.environments = Environments() if environments is None else environments
         self._family_searches: dict[ControllerSpec, FamilySearch] = {}
         self._outcomes: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}
 
     def acting(self, needs: Needs) -> Setting:
         """Return the setting in which a contender acts."""
@@ -142,6 +143,13 @@ class Bench:
                 family, self.searching(needs), self.search_core(needs), self.environments, self.search_instances
             )
         return self._family_searches[family]
+
+    def kept(self, make: Callable[[Bench], T]) -> T:
+        """Return what a search's class makes of the bench, the same at every call."""
+        if make not in self._kept:
+            self._kept[make] = make(self)
+        found: T = self._kept[make]
+        return found
 
     def search(self, searches: Iterable[Search[Any]]) -> None:
         """Run searches that have not been run, side by side where there are workers."""

@@ -44,10 +44,11 @@ def compare(
     cases = deal(seeds, instances)
     finished = bench.environments.runner.finished
     began, before = time.monotonic(), finished.seconds
-    core = bench.environments.of(players[0].setting)
+    rounds = bench.setting.federation.rounds
+    core = bench.environments.of(players[0].setting.replace(rounds=rounds))
     config = core.federation.config
-    runs = len(cases) * sum(len(player.builds) for player in players)
-    with jobs_bar(config.rounds * runs, f"{len(players)} controllers") as watch:
+    planned = sum(player.setting.federation.rounds * len(player.builds) for player in players)
+    with jobs_bar(len(cases) * planned, f"{len(players)} controllers") as watch:
         episodes, executor = play(players, cases, bench.environments, watch)
     results = [_result(player, bench, own) for player, own in zip(players, episodes, strict=True)]
     grid = _play_grid(bench, cases) if hindsight else ()

@@ -10,7 +10,8 @@ from agents.online_spec import OnlineSpec
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import Contender, HandCoded, Learned, Online, Tuned
 from experiments.contenders.play import Player
-from experiments.contenders.specs import Family, Named, Saved, read_spec, read_specs
+from experiments.contenders.rounds_search import RoundsContender
+from experiments.contenders.specs import Family, Named, RoundsFamily, Saved, read_spec, read_specs
 from experiments.contenders.trainings import load_trainings
 from fl_core.data.populations import share_samples
 
@@ -37,6 +38,8 @@ def contender_of(named: Named) -> Contender:
             return Online(named)
         case Family():
             return Tuned(named.controller)
+        case RoundsFamily():
+            return RoundsContender()
         case _:
             return HandCoded(named)
 

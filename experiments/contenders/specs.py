@@ -21,6 +21,8 @@ LEARNED = (*ALGORITHMS, *EXPORTED)
 """Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
 TUNED = "tuned"
 """Before the name of a family, as `tuned:exponential-decay`."""
+TUNED_ROUNDS = f"{TUNED}:rounds"
+"""Number of rounds and fixed clip norm, both searched."""
 COARSE_VALUES = 9
 """Clip norms over its range that the search for the best fixed one begins with, and that are played in hindsight."""
 
@@ -45,7 +47,15 @@ class Saved:
         return self.spec
 
 
-Named = ControllerSpec | OnlineSpec | Family | Saved
+@dataclass(frozen=True)
+class RoundsFamily:
+    """Fixed clip norms at different numbers of rounds, `tuned:rounds`."""
+
+    def __str__(self) -> str:
+        return TUNED_ROUNDS
+
+
+Named = ControllerSpec | OnlineSpec | Family | RoundsFamily | Saved
 
 
 def read_spec(spec: str) -> Named:
@@ -80,8 +90,10 @@ def read_specs(specs: Sequence[str]) -> list[Named]:
     return found
 
 
-def _parse_family(spec: str) -> Family:
+def _parse_family(spec: str) -> Family | RoundsFamily:
     """Parse the family of `tuned:FAMILY`; refuse one without parameters to search."""
+    if spec.strip() == TUNED_ROUNDS:
+        return RoundsFamily()
     family = spec.partition(":")[2]
     require(
         bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."

@@ -9,7 +9,7 @@ from agents.curricula import CURRICULA
 from agents.formats import EXPORTED
 from agents.loggers import LOGGERS
 from agents.online_spec import KNOBS, NAME
-from experiments.contenders.specs import LEARNED, TUNED
+from experiments.contenders.specs import LEARNED, TUNED, TUNED_ROUNDS
 from experiments.lists.rows import Rows, parts_of
 from fl_core.base.sources import BUILT_IN
 from policies.base import Controller
@@ -25,6 +25,8 @@ def controllers() -> Rows:
     multiples = "any clip norm above, as a multiple of an update's length on random data, which is free: fixed:1x"
     yield (f"...:NUMBER{MULTIPLE}", multiples, "public", MULTIPLES, BUILT_IN.words)
     yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
+    rounds = "the best fixed clip norm at half, once or twice the rounds, both searched; in a comparison"
+    yield (TUNED_ROUNDS, rounds, "public", "clip_norm", BUILT_IN.words)
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
     for algorithm in LEARNED:
