@@ -7,7 +7,7 @@ from .importing import from_sb3, import_policy
 from .learned import LearnedController
 from .loggers import LOGGERS, logging_to
 from .online import OnlinePPO
-from .trainer import TrainingResult
+from .results import TrainingResult
 from .training import resume, train
 
 __all__ = [

@@ -94,7 +94,8 @@ def load_controller(folder: Path | str, env: Any = None) -> LearnedController:
     """Read a saved controller; no pickle is read, so an untrusted folder can do no worse than be refused.
 
     Args:
-        folder: a controller's folder, or the folder of the training that made it.
+        folder: a controller's folder, the folder of the training that made it, or `pretrained:NAME` for one that comes
+            with the package.
         env: environment that it is to act in, wrapped or not, or a vector of some: it is checked. A loop that knows
             observations alone, as that of stable-baselines3's `evaluate_policy`, cannot tell one that it does not fit.
 

@@ -12,15 +12,18 @@ import tyro
 from agents.algorithms import ALGORITHMS
 from agents.curricula import CURRICULA
 from agents.options import OPTIONS, option
+from agents.teachers import read_teacher
 from envs.instances import INSTANCES
 from fl_core.base.arguments import take_numbers
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.devices import DEVICE_NAMES, check_device
-from fl_core.base.errors import InputError, require_name
+from fl_core.base.errors import InputError, require, require_name
 from fl_core.run.choices import one_of
 from fl_core.run.ranges import SEED
 
 PARALLELS = ("auto", "rows", "processes")
+FROM_EPISODES = ("ppo", "a2c")
+"""Algorithms that learn from the episodes just played, with a policy that has no memory."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,12 @@ class TrainingConfig:
     """Seed of the initial weights, the exploration and the order of the training instances."""
     learning_rate: Annotated[float, tyro.conf.arg(name="agent.learning-rate")] = 1e-3
     """Step size of the optimizer at the beginning; it falls linearly to 0."""
+    imitate: str = ""
+    """Controller of the catalogue that the policy is a clone of before it learns from rewards, such as probe; empty for
+    none. Of ppo and a2c."""
+    instance_baseline: bool = False
+    """Subtract from every reward the mean of those on the same instance in an update. Of ppo and a2c, with reward
+    final-accuracy and several episodes per instance."""
     gamma: float = 1.0
     """Discount of later rewards, in (0, 1]; 1 because a run's accuracy is paid at its end."""
     network: Annotated[tuple[int, ...] | None, option("network")] = None
@@ -92,6 +101,7 @@ class TrainingConfig:
             require_name(field, getattr(self, field), allowed)
         check_numbers(self, BOUNDS)
         self._check_options()
+        self._check_beginning()
         ALGORITHMS[self.algo].require_installed()
         check_device(self.device)
 
@@ -106,6 +116,20 @@ class TrainingConfig:
                 who = ", ".join(algo for algo, one in ALGORITHMS.items() if name in one.options)
                 raise InputError(f"{name} is {value}, but algo '{self.algo}' has no such option; it belongs to {who}.")
             OPTIONS[name].check(name, value)
+
+    def _check_beginning(self) -> None:
+        """Refuse a controller that cannot be imitated, and what the algorithm cannot begin or learn with."""
+        if self.imitate:
+            read_teacher(self.imitate)
+        for name in ("imitate", "instance_baseline"):
+            require(
+                not getattr(self, name) or self.algo in FROM_EPISODES,
+                f"{name} is {getattr(self, name)}, but algo is '{self.algo}'; it is for {' and '.join(FROM_EPISODES)}.",
+            )
+        require(
+            not self.instance_baseline or self.episodes_per_instance > 1,
+            f"episodes_per_instance is {self.episodes_per_instance}, but with instance_baseline it must be 2 at least.",
+        )
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -17,16 +17,22 @@ class Cost:
         training: of the episodes that the policy learned from.
         reference: of the runs that rewards are measured against.
         validation: of the episodes that policies were chosen by.
+        imitation: of the runs of a controller that the policy was cloned from.
     """
 
     training: int = 0
     reference: int = 0
     validation: int = 0
+    imitation: int = 0
 
     @property
     def total(self) -> int:
-        """Sum of the three."""
-        return self.training + self.reference + self.validation
+        """Sum of them all."""
+        return self.training + self.reference + self.validation + self.imitation
+
+
+IMITATED = 48
+"""Training instances that a controller plays for its clone, or all where the set has fewer."""
 
 
 class ReferenceRuns:
@@ -67,7 +73,7 @@ def rounds_ahead(config: TrainingConfig, update: int, updates: int, rounds: int,
         with_references: whether every training run has a reference run beside it.
     """
     per_update = config.environments * (1 + (1 / config.episodes_per_instance if with_references else 0))
-    runs = per_update * (updates - update)
+    runs = per_update * (updates - update) + (IMITATED if config.imitate and not update else 0)
     times = sum(is_validated(config, one, updates) for one in range(update + 1 if update else 0, updates + 1))
     return round((runs + times * config.validation_instances) * rounds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from stable_baselines3.common.logger import HParam, KVWriter, Logger, TensorBoar
 from tqdm import tqdm
 from typing_extensions import override
 
+from agents.baselines import subtract_means
 from agents.events import named_failures, open_events
 from agents.loggers import Tracker, open_trackers
 
@@ -138,15 +139,23 @@ class EpisodeRecorder(BaseCallback):
             clip actions before the environments see them.
     """
 
-    def __init__(self, bar: Bar):
+    def __init__(self, bar: Bar, instance_baseline: bool = False):
+        """Record for a bar.
+
+        Args:
+            bar: told of the rounds.
+            instance_baseline: whether the rewards of a rollout are taken relative to those on the same instance.
+        """
         super().__init__()
-        self._bar = bar
+        self._bar, self._instance_baseline = bar, instance_baseline
+        self._instances: Sequence[int] = ()
         self._at: list[int] = []
         self.rounds = self.begun = self.coordinates = self.outside = 0
         self.rewards: list[list[float]] = []
 
-    def start(self, rows: int) -> None:
-        """Begin a new recording with no episode begun in any row."""
+    def start(self, instances: Sequence[int]) -> None:
+        """Begin a new recording with no episode begun in any row; `instances[row]` is what a row plays."""
+        rows, self._instances = len(instances), instances
         self._at, self.rounds, self.begun, self.coordinates, self.outside = [0] * rows, 0, 0, 0, 0
         self.rewards = [[] for _ in range(rows)]
 
@@ -172,3 +181,8 @@ class EpisodeRecorder(BaseCallback):
                 self.rewards[row].append(float(info["episode"]["r"]))
         self._bar.advance(self.rounds - before)
         return True
+
+    def _on_rollout_end(self) -> None:
+        if self._instance_baseline:
+            buffer, found = self.locals["rollout_buffer"], self.locals
+            subtract_means(buffer, self._instances, found["values"], found["dones"])

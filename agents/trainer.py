@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
 
 from agents.algorithms import ALGORITHMS
@@ -23,9 +24,9 @@ from agents.blueprint import Blueprint, knob_records
 from agents.bundle import check_saving, load_controller, save_controller
 from agents.checkpoint import TrainingState, save_checkpoint
 from agents.config import TrainingConfig
-from agents.costs import Cost, ReferenceRuns, decisions_per_episode, is_validated, rounds_ahead
+from agents.costs import ReferenceRuns, decisions_per_episode, is_validated, rounds_ahead
 from agents.curricula import CURRICULA, Instances, mean_by_instance
-from agents.learned import LearnedController
+from agents.imitation import clone, decisions_of
 from agents.learners import (
     is_finite,
     learner_tensors,
@@ -36,6 +37,7 @@ from agents.learners import (
 )
 from agents.logs import Bar, EpisodeRecorder, log_entry, log_parameters, open_logger
 from agents.provenance import environment_record
+from agents.results import Measurements, TrainingResult
 from agents.rollouts import Rollouts, processes_of_rows
 from agents.update_log import UpdateLog
 from agents.validation import Validation
@@ -48,41 +50,7 @@ from fl_core.base.errors import FileError, InputError
 
 CONTROLLER = "controller"
 """Folder of the saved controller, inside the training's folder."""
-_INITIAL_WEIGHTS = 1 << 30
-
-Measurements = dict[str, Any]
-"""Measurements of an update: `update`, `decisions`, `episode_reward`, `actions_outside` (share of the chosen
-action coordinates outside [-1, 1]), `validation_accuracy` and `validation_diverged` (None where there was no
-validation), `best_accuracy`, and the federated rounds taken so far."""
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """Result of a training.
-
-    Attributes:
-        controller: the best policy on validation, ready to act.
-        folder: where it is saved.
-        best_score: its mean final accuracy on the validation instances.
-        best_update: updates it had seen; 0 is the untrained policy.
-        initial_score: what the untrained policy reached there.
-        cost: federated rounds taken.
-        history: an entry per update, the first of the untrained policy.
-        parallel: how environments ran, `rows` or `processes`.
-        executor: who ran the local training.
-        seconds: wall-clock time since this process began or resumed the training.
-    """
-
-    controller: LearnedController
-    folder: Path
-    best_score: float
-    best_update: int
-    initial_score: float
-    cost: Cost
-    history: list[Measurements]
-    parallel: str
-    executor: str
-    seconds: float
+_INITIAL_WEIGHTS, _IMITATION = 1 << 30, (1 << 30) + 1
 
 
 class Trainer:
@@ -91,7 +59,7 @@ class Trainer:
     def __init__(self, setting: Setting, config: TrainingConfig, parallel: str, folder: Path):
         self.setting, self.config, self.parallel, self.folder = setting, config, parallel, folder
         self.core = EnvCore(setting)  # never stepped: what an environment shows, asks and counts
-        self.rounds = self.core.task.federation.rounds
+        self.rounds = self.core.longest
         self.decisions = decisions_per_episode(self.rounds, self.core.spec.decision_rounds)
         self.updates = config.updates(self.decisions)
         self.instances = Instances(
@@ -131,11 +99,12 @@ class Trainer:
             model = self._make_learner(rollouts)
             check_saving(self._blueprint({"seed": self.config.seed, "cost": vars(self.progress.cost)}), model.policy)
             model.set_logger(logger)
-            recorder = EpisodeRecorder(bar)
+            recorder = EpisodeRecorder(bar, self.config.instance_baseline)
             if resumed:
                 self._recall()
             else:
                 log_parameters(logger, self._about()["config"] | self.setting.as_record())
+                self._imitate(model, bar)
                 self._measure(rollouts, bar)
                 self._finish_update(model, rollouts, bar, None, on_update)
             while self.progress.update < self.updates:
@@ -175,6 +144,19 @@ class Trainer:
         """Step size of this update, falling linearly; the learner's own clock sees one update at a time."""
         return self.config.learning_rate * (1 - self.progress.update / self.updates)
 
+    def _imitate(self, model: BaseAlgorithm, bar: Bar) -> None:
+        """Make the policy a clone of the controller that it begins as, if it does as one."""
+        if not self.config.imitate:
+            return
+        seed = _seed_of(self.config.seed, _IMITATION)
+        decisions = decisions_of(self.config.imitate, self.setting, seed, bar.advance)
+        set_random_seed(seed)
+        assert isinstance(model.policy, ActorCriticPolicy)
+        error = clone(model.policy, decisions)
+        bar.note(f"{self.config.imitate} imitated but for {error:.3f} per coordinate")
+        for cost in (self.progress.cost, self.progress.released):
+            cost.imitation = decisions.rounds
+
     def _measure(self, rollouts: Rollouts, bar: Bar) -> None:
         """Measure the difficulty of instances, where the curriculum goes by that."""
         instances = self.instances.to_measure()
@@ -203,7 +185,7 @@ class Trainer:
         seed = _seed_of(config.seed, state.update)
         set_random_seed(seed, using_cuda=model.device.type == "cuda")
         model.action_space.seed(seed)
-        recorder.start(config.environments)
+        recorder.start(instances)
         model._last_obs = None  # makes `learn` begin with a reset
         per_update = self.decisions * config.environments
         # Algorithms with a replay buffer count episodes between two entries of the log, the others updates.

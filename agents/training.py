@@ -10,8 +10,9 @@ from typing import Any
 from agents.checkpoint import CHECKPOINT, load_checkpoint
 from agents.config import PARALLELS, TrainingConfig
 from agents.provenance import environment_record
+from agents.results import Measurements, TrainingResult
 from agents.rollouts import choose_executor, choose_parallel
-from agents.trainer import Measurements, Trainer, TrainingResult
+from agents.trainer import Trainer
 from envs import EnvCore, Setting
 from fl_core.base.arguments import checked
 from fl_core.base.errors import require, require_name

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envs.signals import CONTEXT_PREFIX, Feature, share_scale
+from envs.signals import CONTEXT_PREFIX, SIGNAL, Feature, share_scale
 from fl_core.base.errors import require_name
 from fl_core.base.libraries import numpy as np
 from fl_core.data.partition import concentration
@@ -69,12 +70,24 @@ def _cohort(config: FederationConfig, run: RunSettings, model: Layout) -> float:
     return config.cohort
 
 
+def _rounds(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.rounds
+
+
+def _signal(config: FederationConfig, run: RunSettings, model: Layout) -> float:
+    return config.cohort * math.sqrt(config.rounds / model.size)
+
+
 def _rate_scale(rate: FloatArray) -> FloatArray:
     return np.asarray(np.log10(rate) + 1)
 
 
 def _norm_scale(norm: FloatArray) -> FloatArray:
     return np.asarray(np.log10(norm))
+
+
+def _rounds_scale(rounds: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(rounds) - 2)
 
 
 def _clients_scale(clients: FloatArray) -> FloatArray:
@@ -103,13 +116,15 @@ CONTEXT: dict[str, ContextFeature] = {
     }.items()
 }
 """By figure. All are settings, known before any data is touched. Adding one is adding an entry."""
-CALIBRATED_NORM, CALIBRATED_STEP, COHORT = "calibrated_norm", "calibrated_step", "cohort"
+CALIBRATED_NORM, CALIBRATED_STEP, COHORT, ROUNDS = "calibrated_norm", "calibrated_step", "cohort", "rounds"
 KNOWN: dict[str, ContextFeature] = CONTEXT | {
     CALIBRATED_NORM: ContextFeature(_calibrated_norm, _norm_scale, "log10(x)", "length of an update on random data"),
     CALIBRATED_STEP: ContextFeature(
         _calibrated_step, _norm_scale, "log10(x)", "length of an update over that of one gradient, both on random data"
     ),
     COHORT: ContextFeature(_cohort, _clients_scale, "log10(x) - 2", "expected clients per round"),
+    ROUNDS: ContextFeature(_rounds, _rounds_scale, "log10(x) - 2", "rounds T"),
+    SIGNAL: ContextFeature(_signal, _norm_scale, "log10(x)", "n √T/√d, for n clients per round and d parameters"),
 }
 """Everything that follows from the settings of an instance: its context, and what relative knobs refer to."""
 

@@ -145,6 +145,11 @@ class ControlLoop:
         return self.controls.action_space
 
     @property
+    def longest(self) -> int:
+        """Rounds T of the run."""
+        return self.task.federation.rounds
+
+    @property
     def noise_at(self) -> Callable[[float | None], float]:
         """Uniform noise multiplier as a function of ε (None: the run's own)."""
         return self.charging.noise_at(0)
@@ -291,7 +296,7 @@ class ControlLoop:
 
     def _observe(self) -> None:
         noise = np.array([self.charging.budgets[0].uniform_noise_multiplier])
-        self.controls.observe([0], np.array([self.rounds]), noise)
+        self.controls.observe([0], np.array([self.rounds]) / self.task.federation.rounds, noise)
 
     # ---------------------------------------------------------------- saving and resuming
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import require_finite
-from envs.context import CALIBRATED_NORM, KNOWN, context_features
+from envs.context import CALIBRATED_NORM, COHORT, KNOWN, context_features
 from envs.knobs import make_knobs, plan_values
 from envs.listing import Listing
 from envs.norm_estimate import MedianNorm
@@ -57,11 +57,12 @@ class Controls:
         bought = parse_telemetry(config.telemetry)
         seen = make_features(spec.signals, self.knobs, layout.classes, bought, layers)
         self.features = Listing((*seen, *context_features(spec.context)))
-        self._observer = Observer(runs, self.knobs, self.features, config.rounds)
+        self._observer = Observer(runs, self.knobs, self.features)
         self._clips = ClipReference(task, runs)
         shown = {feature.figure for feature in self.features}
         names = {knob.name for knob in self.knobs}
         calibrated = {CALIBRATED_NORM} if names & {CALIBRATED, MEDIAN} else set()
+        calibrated |= {COHORT} if MEDIAN in names else set()
         self.settings = tuple(name for name in KNOWN if name in shown | calibrated)
         uses_bit = "accounted" in SIGNAL_SETS[spec.signals]
         self._medians = MedianNorm(config, runs, uses_bit) if MEDIAN in names else None
@@ -96,7 +97,7 @@ class Controls:
         """
         self._clips.reset(rows, sizes, known.get(CALIBRATED_NORM))
         if self._medians is not None:
-            self._medians.reset(rows, known[CALIBRATED_NORM])
+            self._medians.reset(rows, known[CALIBRATED_NORM], known[COHORT])
             known = {**known, **self._estimates()}
         self._observer.begin(rows, known)
 
@@ -152,12 +153,12 @@ class Controls:
         """Note those of the figures `[runs]` that features are made of, for some runs."""
         self._observer.note_figures(figures, rows)
 
-    def observe(self, rows: Sequence[int], done: NDArray[np.int64], noise_multipliers: FloatArray) -> None:
+    def observe(self, rows: Sequence[int], done: FloatArray, noise_multipliers: FloatArray) -> None:
         """Make the observations of some runs anew.
 
         Args:
             rows: their places.
-            done: rounds done by each run `[runs]`.
+            done: rounds done by each run over its T `[runs]`.
             noise_multipliers: those of the runs' uniform schedules `[runs]`.
         """
         self._observer.observe(rows, done, noise_multipliers)

@@ -101,6 +101,11 @@ class EnvCore(Episodes):
         return self.federation.model
 
     @property
+    def longest(self) -> int:
+        """Rounds T of an episode; where the generator draws it, of the longest."""
+        return max(member.config.rounds for member in self.fleet.members)
+
+    @property
     def noise_at(self) -> Callable[[float | None], float]:
         """Uniform noise multiplier of the first run as a function of ε (None: its own)."""
         return self.federation.charging.noise_at(0)
@@ -165,7 +170,7 @@ class EnvCore(Episodes):
 
     def _observe(self, rows: Sequence[int]) -> None:
         """Make the observations of some rows anew."""
-        self.controls.observe(rows, self.fleet.rounds, self.fleet.noise_multipliers)
+        self.controls.observe(rows, self.fleet.rounds / self.fleet.lengths, self.fleet.noise_multipliers)
 
     @checked
     def references(self, seeds: Sequence[int]) -> list[float]:

@@ -15,7 +15,7 @@ from fl_core.run.plan import BoolArray, FloatArray, RoundPlan, RoundReport
 
 
 class Fleet:
-    """Federations that share the method, the guarantee and the number of rounds.
+    """Federations that share the method and the guarantee.
 
     Attributes:
         members: one federation per shape, each with a place for every row.
@@ -68,6 +68,11 @@ class Fleet:
     def rounds(self) -> np.ndarray:
         """Rounds done by each run `[runs]`."""
         return self.per_row(lambda member: member.rounds)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Rounds T of each run `[runs]`."""
+        return self.per_row(lambda member: np.full(len(self.homes), member.config.rounds))
 
     @property
     def over(self) -> BoolArray:

@@ -24,8 +24,9 @@ from fl_core.run.config import FederationConfig, RunSettings
 
 RUN_SETTINGS = tuple(field.name for field in fields(RunSettings) if field.name != "seed")
 """Settings in which the rows of one batch may differ."""
-SHAPES = ("dataset", "clients", "model")
-"""Settings that change the shape of a federation's tensors: instances that differ in them are in different batches."""
+SHAPES = ("dataset", "clients", "model", "rounds")
+"""Settings that change the shape of a federation's tensors or the length of its runs: instances that differ in them are
+in different batches."""
 SETTINGS = (*RUN_SETTINGS, *SHAPES)
 """Settings that a generator may draw."""
 MOST_SHAPES = 16
@@ -135,6 +136,11 @@ _BUILT_IN: dict[str, GeneratorEntry] = {
     "mixed-scale": GeneratorEntry(
         "mixed, and updates up to 5 times longer or shorter",
         "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2),update_scale=0.2..5",
+    ),
+    "wide": GeneratorEntry(
+        "mixed-scale, and clients and length of the runs",
+        "epsilon=3..12,learning_rate=0.1..1,partition=iid|dirichlet(0.3)|shards(3)|shards(2),update_scale=0.2..5,"
+        "clients=25|50,rounds=20|40",
     ),
     "sizes": GeneratorEntry("clients and model size", "clients=25|50|100,model=mlp-small|mlp|mlp-wide"),
     "datasets": GeneratorEntry("dataset (mnist5k needs the extra of that name)", "dataset=digits|mnist5k"),

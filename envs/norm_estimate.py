@@ -48,13 +48,20 @@ class MedianNorm:
         self._config, self._uses_bit = config, uses_bit
         self._offsets = np.linspace(-math.log(REACH), math.log(REACH), POINTS)
         self.calibrated = np.ones(runs)
+        self._cohorts = np.full(runs, float(config.cohort))
         self._log = np.zeros((runs, POINTS, len(WIDTHS)))
-        self.reset(range(runs), self.calibrated)
+        self.reset(range(runs), self.calibrated, self._cohorts)
 
-    def reset(self, rows: Sequence[int], calibrated: FloatArray) -> None:
-        """Start some runs anew, at the prior around their calibrated norms `[runs]`."""
+    def reset(self, rows: Sequence[int], calibrated: FloatArray, cohorts: FloatArray) -> None:
+        """Start some runs anew, at the prior around their calibrated norms `[runs]`.
+
+        Args:
+            rows: their places.
+            calibrated: lengths of an update on random data `[runs]`.
+            cohorts: expected clients per round `[runs]`.
+        """
         rows = list(rows)
-        self.calibrated[rows] = calibrated[rows]
+        self.calibrated[rows], self._cohorts[rows] = calibrated[rows], cohorts[rows]
         self._log[rows] = -0.5 * (self._offsets[:, None] / PRIOR) ** 2
 
     @property
@@ -88,7 +95,9 @@ class MedianNorm:
         clip = np.where(known, report.figures["clip_norm"], 1.0)
         place = np.log(clip / self.calibrated)[:, None, None] - self._offsets[:, None]
         expected = special.ndtr(place / np.array(WIDTHS))
-        variance = np.where(known, std, 1.0)[:, None, None] ** 2 + expected * (1 - expected) / self._config.cohort
+        variance = (
+            np.where(known, std, 1.0)[:, None, None] ** 2 + expected * (1 - expected) / self._cohorts[:, None, None]
+        )
         error = np.where(known, share, 0.0)[:, None, None] - expected
         moved = self._drifted() - 0.5 * error**2 / variance - 0.5 * np.log(variance)
         self._log = np.where(known[:, None, None], moved, self._log)
@@ -100,7 +109,7 @@ class MedianNorm:
             plan: of the round, which may set the part of its privacy that telemetry has.
             noise_multiplier: of the round's update `[runs]`.
         """
-        config = self._config
+        config, cohorts = self._config, self._cohorts
         part = parse_telemetry(config.telemetry).get(CLIP_BIT, 0.0)
         telemetry = np.asarray(plan.settings.get("telemetry_share", config.telemetry_share), dtype=np.float64)
         bit = np.broadcast_to(telemetry * part, noise_multiplier.shape)
@@ -109,9 +118,9 @@ class MedianNorm:
         if config.bit_noise > 0:
             noise = np.full(noise_multiplier.shape, 2 * config.bit_noise)
         if config.placement == "local":
-            noise = noise * math.sqrt(config.cohort)
+            noise = noise * np.sqrt(cohorts)
         missing = 1 - config.sampling_rate if config.cohort_varies else 0.0
-        return np.asarray(0.5 * np.sqrt(noise**2 / config.cohort**2 + missing / config.cohort))
+        return np.asarray(0.5 * np.sqrt(noise**2 / cohorts**2 + missing / cohorts))
 
     def _drifted(self) -> FloatArray:
         """Spread the posterior by one round's drift of the median `[runs, points, widths]`, in logarithms."""
@@ -124,8 +133,8 @@ class MedianNorm:
 
     def state_dict(self) -> dict[str, FloatArray]:
         """Return its arrays by name, all `[runs, ...]`."""
-        return {"calibrated": self.calibrated, "log": self._log}
+        return {"calibrated": self.calibrated, "cohorts": self._cohorts, "log": self._log}
 
     def load_state_dict(self, state: Mapping[str, FloatArray]) -> None:
         """Continue where `state_dict` was taken."""
-        self.calibrated, self._log = (state[name].copy() for name in ("calibrated", "log"))
+        self.calibrated, self._cohorts, self._log = (state[name].copy() for name in ("calibrated", "cohorts", "log"))

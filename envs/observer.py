@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.knobs import Knob
-from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, Feature, last_action
+from envs.signals import FEATURE_BOUND, NOISE_LEVEL, ROUND_FRACTION, SIGNAL, Feature, last_action
 from fl_core.run.evaluation import EVALUATED
 from fl_core.run.plan import BoolArray, FloatArray
 
@@ -21,9 +21,9 @@ class Observer:
         needs_evaluation: True if a feature is an accuracy or a loss.
     """
 
-    def __init__(self, runs: int, knobs: Sequence[Knob], features: Sequence[Feature], rounds: int):
-        """Watch `runs` runs, each of so many rounds, by these features."""
-        self._knobs, self._features, self._rounds = knobs, features, rounds
+    def __init__(self, runs: int, knobs: Sequence[Knob], features: Sequence[Feature]):
+        """Watch `runs` runs by these features."""
+        self._knobs, self._features = knobs, features
         self.needs_evaluation = any(feature.figure in EVALUATED for feature in features)
         self._figures: dict[str, FloatArray] = {feature.figure: np.full(runs, np.nan) for feature in features}
         self._actions = np.zeros((runs, len(knobs)))
@@ -52,17 +52,20 @@ class Observer:
             if name in figures:
                 self._figures[name] = np.where(rows, figures[name], values)
 
-    def observe(self, rows: Sequence[int], done: NDArray[np.int64], noise_multipliers: FloatArray) -> None:
+    def observe(self, rows: Sequence[int], done: FloatArray, noise_multipliers: FloatArray) -> None:
         """Make the observations of some rows anew.
 
         Args:
             rows: places of the runs.
-            done: rounds done by each run `[runs]`.
+            done: rounds done by each run over its T `[runs]`.
             noise_multipliers: those of the runs' uniform schedules `[runs]`.
         """
         values = dict(self._figures)
-        values[ROUND_FRACTION] = done / self._rounds
+        values[ROUND_FRACTION] = done
         values[NOISE_LEVEL] = noise_multipliers
+        if SIGNAL in values:
+            with np.errstate(divide="ignore"):
+                values[SIGNAL] = values[SIGNAL] / noise_multipliers
         for i, knob in enumerate(self._knobs):
             values[last_action(knob.name)] = self._actions[:, i]
         for column, feature in enumerate(self._features):

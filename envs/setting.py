@@ -166,6 +166,11 @@ class Setting:
         unchanged = all(getattr(self.federation, name) == value for name, value in changes.items())
         return self.task if unchanged else _with_federation(self.task, **changes)
 
+    @property
+    def rounds_vary(self) -> bool:
+        """True if the generator draws the length of the runs."""
+        return any("rounds" in shape for shape in parse_generator(self.spec.generator).shapes)
+
     def _noise_schedule(self) -> str:
         """Known before the run, from the knobs that the controller sets and the method's budget alone."""
         config = self.federation

@@ -148,19 +148,22 @@ def _median_features(paid: bool) -> tuple[Feature, ...]:
         Feature(MEDIAN_NORM, kind, MEDIAN_NORM, _decades, median, 0.0, "log10(x)"),
         Feature(MEDIAN_SPREAD, kind, MEDIAN_SPREAD, unscaled, "posterior standard deviation of its logarithm"),
         Feature("calibrated_step", "public", "calibrated_step", _decades, step, 0.0, "log10(x)"),
-        Feature("cohort", "public", "cohort", _cohort_scale, "expected clients per round", 0.0, "log10(x) - 2"),
+        Feature("rounds", "public", "rounds", _rounds_scale, "rounds T of the run", 0.0, "log10(x) - 2"),
+        Feature(SIGNAL, "public", SIGNAL, _decades, SIGNAL_SUMMARY, 0.0, "log10(x)"),
     )
 
 
 def _decades(value: FloatArray) -> FloatArray:
-    return np.asarray(np.log10(value))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log10(value))
 
 
-def _cohort_scale(clients: FloatArray) -> FloatArray:
-    return np.asarray(np.log10(clients) - 2)
+def _rounds_scale(rounds: FloatArray) -> FloatArray:
+    return np.asarray(np.log10(rounds) - 2)
 
 
-MEDIAN_NORM, MEDIAN_SPREAD = "median_norm", "median_spread"
+MEDIAN_NORM, MEDIAN_SPREAD, SIGNAL = "median_norm", "median_spread", "signal"
+SIGNAL_SUMMARY = "signal to noise of the whole run, n √T/(σ √d), for n clients per round and d parameters"
 HALVED = "log10(x)/2"
 LEAST_NORM = 1e-4
 

@@ -55,6 +55,7 @@ class Controller(ABC):
         assigns: True if its spec gives values to knobs by name, in place of parameters.
         takes_knobs: True if its spec may end in the knobs of its environment.
         tuned: True if its parameters can only come from a search (an anchor), not from a spec.
+        any_length: True if it may act in episodes of different lengths at once: it does not read T off its view.
         label_format: template of its label in figures and tables, over the parameters' names.
     """
 
@@ -69,6 +70,7 @@ class Controller(ABC):
     assigns: ClassVar[bool] = False
     takes_knobs: ClassVar[bool] = False
     tuned: ClassVar[bool] = False
+    any_length: ClassVar[bool] = False
     label_format: ClassVar[str]
 
     def __init__(self, view: View, values: Mapping[str, float]):
@@ -78,6 +80,10 @@ class Controller(ABC):
             InputError: the environment lacks a knob or a signal, or a value is not allowed in it.
         """
         self.view = view
+        require(
+            view.one_length or self.any_length,
+            f"controller '{self.name}' is made for runs of one length, but the generator draws rounds.",
+        )
         for name in () if self.needed_knobs == NO_KNOBS else self.needed_knobs.split(","):
             self._require_knob(name)
         shown = {feature.name.partition(PER_LAYER)[0] for feature in view.features}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from importlib.resources import files
 from typing import Any
 
 from typing_extensions import override
 
-from envs.signals import MEDIAN_NORM, NOISE_LEVEL, ROUND_FRACTION
+from envs.signals import MEDIAN_NORM, ROUND_FRACTION, SIGNAL
 from fl_core.base.arrays import FloatArray
 from fl_core.base.libraries import numpy as np
 from policies.base import Controller
@@ -19,7 +18,7 @@ from policies.view import Seen
 
 CHOSEN: dict[str, Any] = json.loads(files("policies").joinpath("probe.json").read_text(encoding="utf-8"))
 """The constants, how they were chosen on proxy clients, and the setting that they refer to."""
-STEP, COHORT = "calibrated_step", "cohort"
+STEP, ROUNDS = "calibrated_step", "rounds"
 MOST_TELEMETRY, LEAST_TELEMETRY = 0.5, 0.01
 CAUTIOUS = 0.05
 """Server learning rate of the rounds that probe."""
@@ -58,15 +57,20 @@ class Probe(Controller):
     )
     needed_knobs = "clip_median,budget_pace,telemetry_share,server_learning_rate"
     needed_signals = "accounted"
-    needed_features = (ROUND_FRACTION, NOISE_LEVEL, MEDIAN_NORM, STEP, COHORT)
+    needed_features = (ROUND_FRACTION, ROUNDS, MEDIAN_NORM, STEP, SIGNAL)
+    any_length = True
     label_format = "probe {rounds:.0f}, then {start:.3g} to {end:.3g} medians"
 
     @override
     def decide(self, seen: Seen) -> dict[str, FloatArray]:
-        probing = seen.round < self._probed
-        last = max(self.view.last_decision - self._probed, 1)
-        progress = np.clip((seen.round - self._probed) / last, 0.0, 1.0)
-        wanted = self._travel(seen)
+        rounds = 10 ** (seen.feature(ROUNDS) + 2)
+        done = np.rint((seen.feature(ROUND_FRACTION) + 1) / 2 * rounds)
+        probed = np.minimum(self.values["rounds"], np.rint(rounds) // LONGEST_PROBE)
+        probing = done < probed
+        every = self.view.decision_rounds
+        last = (np.rint(rounds) - 1) // every * every - probed
+        progress = np.clip((done - probed) / np.maximum(last, 1.0), 0.0, 1.0)
+        wanted = self._travel(seen, rounds)
         knob = self.view.knob("server_learning_rate")
         assert knob is not None
         rate = np.clip(wanted, knob.low, knob.high)
@@ -78,16 +82,9 @@ class Probe(Controller):
             "telemetry_share": np.where(probing, MOST_TELEMETRY, LEAST_TELEMETRY),
         }
 
-    @property
-    def _probed(self) -> int:
-        """Rounds that probe, of this run."""
-        return min(int(self.values["rounds"]), self.view.rounds // LONGEST_PROBE)
-
-    def _travel(self, seen: Seen) -> FloatArray:
+    def _travel(self, seen: Seen, rounds: FloatArray) -> FloatArray:
         """Compute the server learning rate that gives the travel of the reference, corrected for the noise `[n]`."""
-        reference, rounds = CHOSEN["reference"], self.view.rounds
-        step, cohort = 10 ** seen.feature(STEP), 10 ** (seen.feature(COHORT) + 2)
-        size = sum(self.view.layer_sizes.values())
-        signal = cohort * math.sqrt(rounds / size) / seen.noise_multiplier
+        reference = CHOSEN["reference"]
+        step, signal = 10 ** seen.feature(STEP), 10 ** seen.feature(SIGNAL)
         corrected = (signal / reference["signal"]) ** self.values["noise"]
         return np.asarray(reference["step"] / step * reference["rounds"] / rounds * corrected)

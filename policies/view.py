@@ -36,6 +36,7 @@ class View:
         layer_sizes: parameters of each of the model's layers, by name.
         noise_at: noise multiplier of this run's uniform schedule at another ε.
         in_multiples: True if clip norms are multiples of the calibrated length of an update.
+        one_length: True if all episodes have T rounds; otherwise T is that of the longest.
     """
 
     knobs: tuple[Knob, ...]
@@ -45,6 +46,7 @@ class View:
     layer_sizes: Mapping[str, int] = field(default_factory=dict)
     noise_at: Callable[[float], float] = field(default=_unknown_noise, compare=False)
     in_multiples: bool = False
+    one_length: bool = True
 
     @classmethod
     def of(cls, env: Any) -> View:
@@ -67,10 +69,11 @@ class View:
             view = cls(
                 tuple(core.knobs),
                 tuple(core.features),
-                core.task.federation.rounds,
+                core.longest,
                 core.spec.decision_rounds,
                 {span.name: span.stop - span.start for span in core.layout.layers},
                 core.noise_at,
+                one_length=not core.setting.rounds_vary,
             )
         except AttributeError as error:
             raise InputError(f"A {type(env).__name__} is no DPilot environment.") from error

@@ -12,7 +12,8 @@ from agents.blueprint import Blueprint
 from agents.bundle import load_controller
 from agents.checkpoint import CHECKPOINT
 from agents.config import TrainingConfig
-from agents.trainer import CONTROLLER, TrainingResult
+from agents.results import TrainingResult
+from agents.trainer import CONTROLLER
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, Setting
 from envs.playing import RowProgress

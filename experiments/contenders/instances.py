@@ -111,6 +111,10 @@ def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instanc
     """
     found = parse_generator(generator)
     require(bool(found.axes), "generator is empty, so that there is nothing to draw.")
+    require(
+        all("rounds" not in shape for shape in found.shapes),
+        f"generator is '{generator}', which draws rounds, but all instances of a comparison share them.",
+    )
     instances = []
     for number, seed in enumerate(instance_seeds("test", count), start=1):
         one = _instance(found.draw(seed), config)

@@ -18,17 +18,20 @@ def prior_rounds(core: EnvCore, rounds: Mapping[int, int]) -> tuple[PriorRounds,
         rounds: instance -> federated rounds that were run on it.
     """
     config, recipe = core.federation.config, core.federation.recipe
-    by_epsilon: dict[float, int] = {}
+    by_budget: dict[tuple[float, int], int] = {}
+    members = {member.config.rounds: member for member in reversed(core.fleet.members)}
     for seed, count in rounds.items():
         own = core.generator.fill(RunSettings(seed=seed)).epsilon
-        epsilon = config.epsilon if own is None else own
-        by_epsilon[epsilon] = by_epsilon.get(epsilon, 0) + count
-    noise = core.noise_at
+        length = core.fleet.members[core.generator.shape_of(seed)].config.rounds
+        budget = config.epsilon if own is None else own, length
+        by_budget[budget] = by_budget.get(budget, 0) + count
+
+    def noise(epsilon: float, length: int) -> float:
+        return members[length].charging.noise_at(0)(epsilon) if recipe.exchanges else math.inf
+
     return tuple(
-        PriorRounds(
-            count, config.rounds, epsilon, noise(epsilon) if recipe.exchanges else math.inf, config.accounting_rate
-        )
-        for epsilon, count in sorted(by_epsilon.items())
+        PriorRounds(count, length, epsilon, noise(epsilon, length), config.accounting_rate)
+        for (epsilon, length), count in sorted(by_budget.items())
         if count
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.online_spec import NAME
-from experiments.contenders.specs import LEARNED, TUNED, TUNED_ROUNDS
+from experiments.contenders.specs import SAVED, TUNED, TUNED_ROUNDS
 from policies.catalog import CONTROLLERS
 
 
@@ -27,5 +27,5 @@ def import_recorded(specs: Iterable[str], origins: Iterable[Any], folder: Path) 
             CONTROLLERS.load_recorded(name, record, folder)
     for spec in specs:
         kind, _, family = spec.strip().partition(":")
-        if kind not in (*LEARNED, NAME) and spec.strip() != TUNED_ROUNDS:
+        if kind not in (*SAVED, NAME) and spec.strip() != TUNED_ROUNDS:
             CONTROLLERS.require_loaded(CONTROLLERS.split(family if kind == TUNED else spec)[0])

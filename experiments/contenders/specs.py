@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.algorithms import ALGORITHMS
-from agents.folders import controller_folder
+from agents.folders import PRETRAINED, controller_folder, is_pretrained, pretrained_folder
 from agents.formats import EXPORTED
 from agents.online_spec import NAME, OnlineSpec, parse_online
 from fl_core.base.errors import InputError, require, require_name
@@ -19,6 +19,8 @@ from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
 
 LEARNED = (*ALGORITHMS, *EXPORTED)
 """Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
+SAVED = (*LEARNED, PRETRAINED)
+"""Names of what is read from a folder: those, and what comes with the package, as `pretrained:clip`."""
 TUNED = "tuned"
 """Before the name of a family, as `tuned:exponential-decay`."""
 TUNED_ROUNDS = f"{TUNED}:rounds"
@@ -39,7 +41,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Saved:
-    """Saved trainings of one learned controller, as `ppo:FOLDER,FOLDER`."""
+    """Saved trainings of one learned controller, as `ppo:FOLDER,FOLDER`, or one that comes with the package."""
 
     spec: str
 
@@ -65,7 +67,7 @@ def read_spec(spec: str) -> Named:
         InputError: the controller is unknown, or its parameters or folders are wrong.
     """
     name = spec.partition(":")[0].strip()
-    if name in LEARNED:
+    if name in SAVED:
         training_folders(spec)
         return Saved(spec)
     readers: dict[str, Callable[[str], Named]] = {NAME: parse_online, TUNED: _parse_family}
@@ -73,7 +75,7 @@ def read_spec(spec: str) -> Named:
         return readers[name](spec)
     own, _ = CONTROLLERS.split(spec)
     if split_spec(own) is None:
-        require_name("controller", own, [*CONTROLLERS.names(), *LEARNED, NAME, TUNED])
+        require_name("controller", own, [*CONTROLLERS.names(), *SAVED, NAME, TUNED])
     return parse_controller(spec)
 
 
@@ -110,6 +112,8 @@ def training_folders(spec: str) -> list[Path]:
     Raises:
         InputError: it names none, a pattern that matches none, one twice, or what holds no controller.
     """
+    if is_pretrained(spec):
+        return [pretrained_folder(spec)]
     algorithm, _, text = spec.partition(":")
     folders: list[Path] = []
     for part in read_list(f"controller '{spec}'", text):

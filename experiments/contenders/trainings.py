@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.bundle import load_controller
+from agents.folders import is_pretrained
 from agents.learned import LearnedController
 from envs import EnvCore, Setting
 from envs.acting import Policy
@@ -21,9 +22,15 @@ from fl_core.base.errors import InputError, require
 
 @dataclass(frozen=True)
 class Trainings:
-    """Saved trainings of one learned controller, at least one."""
+    """Saved trainings of one learned controller, at least one.
+
+    Attributes:
+        controllers: one per training.
+        pretrained: name of the one that comes with the package; empty for others.
+    """
 
     controllers: tuple[LearnedController, ...]
+    pretrained: str = ""
 
     @property
     def first(self) -> LearnedController:
@@ -43,6 +50,8 @@ class Trainings:
     @property
     def label(self) -> str:
         """Joint label, as `PPO (3 seeds)`."""
+        if self.pretrained:
+            return f"pretrained {self.pretrained}"
         count = len(self.controllers)
         return self.first.label if count == 1 else f"{self.first.blueprint.algo.upper()} ({count} seeds)"
 
@@ -63,8 +72,10 @@ class Trainings:
         """List the differences between the setting they were trained in and the one they are to act in, in words.
 
         Args:
-            here: the setting in which they are to act.
+            here: the setting in which they are to act. One that comes with the package was made for others.
         """
+        if self.pretrained:
+            return []
         try:
             own = Setting.from_record(self.first.blueprint.settings).as_record()
         except InputError:  # of a task that is no longer there
@@ -118,9 +129,11 @@ def load_trainings(spec: str) -> Trainings:
     Raises:
         InputError: a folder holds no controller of the algorithm, or two of them are no trainings of one controller.
     """
-    algorithm = spec.partition(":")[0]
+    algorithm, _, name = spec.partition(":")
     folders = training_folders(spec)
     trained = [load_controller(folder) for folder in folders]
+    if is_pretrained(spec):
+        return Trainings(tuple(trained), name.strip())
     for folder, one in zip(folders, trained, strict=True):
         made = one.blueprint.algo
         require(made == algorithm, f"controller '{spec}' was trained with {made}; write {made}:{folder}.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from agents.algorithms import ALGORITHMS, default_text
+from agents.bundle import load_controller
 from agents.curricula import CURRICULA
+from agents.folders import CARD, PRETRAINED, pretrained_folders
 from agents.formats import EXPORTED
 from agents.loggers import LOGGERS
 from agents.online_spec import KNOBS, NAME
@@ -29,6 +32,9 @@ def controllers() -> Rows:
     yield (TUNED_ROUNDS, rounds, "public", "clip_norm", BUILT_IN.words)
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
+    for name, folder in pretrained_folders().items():
+        view = load_controller(folder).view
+        yield (f"{PRETRAINED}:{name}", _summary(folder / CARD), view["signals"], _spaced(view["knobs"]), BUILT_IN.words)
     for algorithm in LEARNED:
         made = "`dpilot import`" if algorithm in EXPORTED else f"`dpilot train --algo {algorithm}` or `dpilot import`"
         yield (f"{algorithm}:FOLDER", f"saved by {made}", *own, "the folder")
@@ -36,9 +42,18 @@ def controllers() -> Rows:
 
 
 def _controller(name: str, controller: type[Controller]) -> tuple[str, ...]:
-    knobs = "those named" if controller.assigns else ControllerSpec(name).knobs.replace(",", ", ")
+    knobs = "those named" if controller.assigns else _spaced(ControllerSpec(name).knobs)
     usage = name + controller.usage().removeprefix(controller.name)
     return usage, controller.summary, controller.needed_signals, knobs
+
+
+def _spaced(names: str) -> str:
+    return names.replace(",", ", ")
+
+
+def _summary(card: Path) -> str:
+    """Read the first sentence below a card's title."""
+    return card.read_text(encoding="utf-8").splitlines()[2].rstrip(".")
 
 
 def algorithms() -> Rows:

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agents import TrainingConfig, TrainingResult, load_controller, resume, train
 from agents.algorithms import ALGORITHMS
 from agents.checkpoint import load_checkpoint
-from agents.trainer import Measurements
+from agents.results import Measurements
 from agents.validation import Validation
 from envs import EnvCore, Setting, make_core
 from envs.instances import instance_seeds

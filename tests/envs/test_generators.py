@@ -21,6 +21,7 @@ from envs.generators import GENERATORS, RUN_SETTINGS, SHAPES, Generator, parse_g
 from envs.instances import INSTANCE_SETS, instance_seeds
 from fl_core.base.errors import InputError
 from fl_core.run.config import RunSettings
+from policies import make_controller
 from tests.envs.conftest import PLAIN, assert_same_info, random_actions
 
 EVERYTHING = (
@@ -135,6 +136,39 @@ def test_rows_of_different_shapes_equal_single_runs() -> None:
         assert info["global_accuracy"] == pytest.approx(ends[row]["global_accuracy"], abs=0.011)
 
 
+def test_rows_of_different_lengths_end_when_their_own_rounds_are_done() -> None:
+    generator = "rounds=2|3"
+    settings = PLAIN | {"clients": 6, "knobs": "clip_median", "signals": "accounted", "reward": "advantage"}
+    lengths = [parse_generator(generator).draw(seed)["rounds"] for seed in range(8)]
+    assert set(lengths) == {2, 3}, "the seeds of this test must need both"
+    core = make_core(8, generator=generator, **settings)
+    core.reset(range(8), [RunSettings(seed=seed) for seed in range(8)])
+    actions = np.zeros((8, 1))
+    for done in range(3):
+        over = [done >= length for length in lengths]
+        assert core.finished.tolist() == over
+        going = ~core.finished
+        fraction = [2 * done / length - 1 for length in lengths]
+        np.testing.assert_allclose(core.observe()[going, 0], np.array(fraction)[going], atol=1e-6)
+        column = [one.name for one in core.features].index("rounds")
+        np.testing.assert_allclose(10 ** (core.observe()[:, column] + 2), lengths, rtol=1e-5)
+        core.step(actions)
+    assert core.finished.all()
+    assert core.rounds.tolist() == lengths
+    for row, length in enumerate(lengths):
+        own = make_core(1, **(settings | {"rounds": length}))
+        own.reset([0], [RunSettings(seed=row)])
+        for _ in range(length):
+            own.step(actions[:1])
+        assert own.final_accuracy(0) == pytest.approx(core.final_accuracy(row), abs=0.011)
+
+
+def test_a_schedule_made_for_one_length_is_refused_where_lengths_differ() -> None:
+    core = make_core(1, generator="rounds=2|3", **(SMALL | {"rounds": 3}))
+    with pytest.raises(InputError, match="runs of one length, but the generator draws rounds"):
+        make_controller("exponential-decay", core)
+
+
 def test_a_batch_of_shapes_goes_on_where_it_was_saved() -> None:
     actions = random_actions(3, SMALL["rounds"], 3, 1)
     whole, broken = (make_core(3, generator=EVERYTHING, **SMALL) for _ in range(2))
@@ -200,7 +234,7 @@ def test_contexts_tell_the_settings_of_the_run() -> None:
         ("mixedd", "did you mean mixed"),
         ("epsilon=", "generator is 'epsilon=', but it must read SETTING=VALUE"),
         ("epsilon=2..8,scale", "generator is 'scale', but it must read SETTING=VALUE"),
-        ("rounds=10|20", "rounds"),
+        ("delta=0.1|0.2", "delta"),
         ("epsilon=8..2", "0 < LOW < HIGH"),
         ("epsilon=0..2", "0 < LOW < HIGH"),
         ("epsilon=two|3", "must be a number"),

@@ -31,7 +31,7 @@ def report_of(clip: FloatArray, share: FloatArray, sigma: float) -> RoundReport:
 def test_the_posterior_is_bayes_rule_integrated_on_a_finer_grid() -> None:
     """Two rounds of 50 clients, with half and a fifth of the privacy on the bit, and drift as a convolution."""
     estimate = MedianNorm(FederationConfig(), 1, uses_bit=True)
-    estimate.reset([0], np.array([1.3]))
+    estimate.reset([0], np.array([1.3]), np.array([50.0]))
     rounds = [(1.3, 0.9, 8.0, 0.5), (0.6, 0.35, 5.0, 0.2)]
     log_medians = np.linspace(-4.0, 4.0, 4001)
     step = log_medians[1] - log_medians[0]
@@ -63,12 +63,23 @@ def test_the_noise_of_the_share_is_that_of_the_release() -> None:
     assert unpaid.share_std(RoundPlan.constant(1), sigma)[0] == math.inf
 
 
+def test_runs_of_other_sizes_are_weighed_by_their_own_noise() -> None:
+    alone = MedianNorm(FederationConfig(clients=200), 1, uses_bit=True)
+    mixed = MedianNorm(FederationConfig(clients=50), 2, uses_bit=True)
+    mixed.reset([0, 1], np.ones(2), np.array([50.0, 200.0]))
+    share = np.array([0.8])
+    alone.observe(plan_of(1, 0.5), report_of(np.ones(1), share, 8.0))
+    mixed.observe(plan_of(2, 0.5), report_of(np.ones(2), np.repeat(share, 2), 8.0))
+    assert mixed.median[1] == pytest.approx(alone.median[0])
+    assert mixed.spread[1] < mixed.spread[0]
+
+
 @pytest.mark.parametrize("scale", [0.04, 0.2, 1.0, 5.0, 25.0])
 def test_it_converges_at_any_scale_within_a_few_noised_bits(scale: float) -> None:
     """Ten runs of 50 clients with log-normal norms; five rounds at a third of the pace of σ = 4."""
     random, runs = np.random.default_rng(3), 10
     estimate = MedianNorm(FederationConfig(), runs, uses_bit=True)
-    estimate.reset(range(runs), np.full(runs, 1.3))
+    estimate.reset(range(runs), np.full(runs, 1.3), np.full(runs, 50.0))
     norms = 1.3 * scale * np.exp(0.3 * random.normal(size=(runs, 50)))
     sigma = 4 * math.sqrt(3) * math.sqrt(2)
     for _ in range(8):

@@ -32,6 +32,7 @@ def observed(rounds: int, **features: float) -> tuple[Any, NDArray[np.float64]]:
     controller = make_controller("probe:0.8:0.2", make_view(rounds=rounds, knobs=SPEC.knobs, signals="accounted"))
     rows = np.zeros((rounds, len(controller.view.features)))
     rows[:, controller.view.column("round_fraction")] = 2 * np.arange(rounds) / rounds - 1
+    rows[:, controller.view.column("rounds")] = math.log10(rounds) - 2
     for name, value in features.items():
         rows[:, controller.view.column(name)] = value
     actions, _ = controller.predict(rows)
@@ -44,8 +45,7 @@ def values(controller: Any, actions: NDArray[np.float64], name: str) -> list[flo
 
 
 def test_a_few_rounds_probe_cheaply_and_the_rest_decays_in_units_of_the_median() -> None:
-    noise, cohort, step = math.log10(4.005) / 2, math.log10(50) - 2, math.log10(1.098)  # those of digits
-    controller, actions = observed(40, noise_level=noise, cohort=cohort, calibrated_step=step)
+    controller, actions = observed(40, signal=math.log10(1.608), calibrated_step=math.log10(1.098))  # those of digits
     clips = values(controller, actions, "clip_median")
     assert clips[:5] == pytest.approx([1.0] * 5, rel=1e-5)
     assert (clips[5], clips[-1]) == pytest.approx((0.8, 0.2), rel=1e-5)
@@ -57,9 +57,8 @@ def test_a_few_rounds_probe_cheaply_and_the_rest_decays_in_units_of_the_median()
 
 
 def test_the_server_learning_rate_makes_up_for_short_local_steps_and_the_clip_norm_for_its_range() -> None:
-    noise, cohort = math.log10(4.005) / 2, math.log10(50) - 2
     long, short = (
-        observed(40, noise_level=noise, cohort=cohort, calibrated_step=math.log10(1.098 * factor))
+        observed(40, signal=math.log10(1.608), calibrated_step=math.log10(1.098 * factor))
         for factor in (2.0, 0.1)
     )
     assert values(*long, "server_learning_rate")[-1] == pytest.approx(0.5, rel=2e-3)

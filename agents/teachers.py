@@ -1,0 +1,22 @@
+"""Controllers that a policy may be cloned from, read without what a clone is made with."""
+
+from __future__ import annotations
+
+from fl_core.base.errors import require, require_name
+from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
+
+
+def read_teacher(spec: str) -> ControllerSpec:
+    """Read the spec of a controller to imitate, one of the catalogue: a record's code must not be imported.
+
+    Raises:
+        InputError: it is none of the catalogue, or its parameters are wrong.
+    """
+    name = spec.partition(":")[0].strip()
+    require_name("imitate", name, CONTROLLERS.names())
+    found = parse_controller(spec)
+    require(
+        not found.controller.tuned and not found.multiples,
+        f"imitate is '{spec}', but a controller to imitate needs clip norms that no search or calibration gives.",
+    )
+    return found
