@@ -58,8 +58,7 @@ def test_a_few_rounds_probe_cheaply_and_the_rest_decays_in_units_of_the_median()
 
 def test_the_server_learning_rate_makes_up_for_short_local_steps_and_the_clip_norm_for_its_range() -> None:
     long, short = (
-        observed(40, signal=math.log10(1.608), calibrated_step=math.log10(1.098 * factor))
-        for factor in (2.0, 0.1)
+        observed(40, signal=math.log10(1.608), calibrated_step=math.log10(1.098 * factor)) for factor in (2.0, 0.1)
     )
     assert values(*long, "server_learning_rate")[-1] == pytest.approx(0.5, rel=2e-3)
     assert values(*long, "clip_median")[-1] == pytest.approx(0.2, rel=1e-3)
