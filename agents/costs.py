@@ -31,7 +31,7 @@ class Cost:
         return self.training + self.reference + self.validation + self.imitation
 
 
-IMITATED = 48
+IMITATED = 32
 """Training instances that a controller plays for its clone, or all where the set has fewer."""
 
 

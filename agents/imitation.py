@@ -31,7 +31,7 @@ COPIES = 2
 """Copies of every observation with redrawn entries."""
 REDRAWN, REACH = 0.5, 1.5
 """Probability that an entry of a copy is redrawn, uniformly from [-REACH, REACH]."""
-STEPS, BATCH, RATE = 6000, 512, 3e-3
+STEPS, BATCH, RATE = 4000, 512, 3e-3
 """Steps of Adam, decisions in each, and their size at first; it falls to 0 along a cosine."""
 
 
