@@ -13,7 +13,7 @@ from stable_baselines3.common.policies import BasePolicy
 from agents.algorithms import ALGORITHMS
 from agents.exported import ExportedPolicy
 from agents.formats import EXPORTED
-from envs import EnvCore
+from envs import ControlLoop, EnvCore
 from envs.faces import cores, require_own_spaces
 from fl_core.base.errors import InputError, require
 
@@ -84,7 +84,7 @@ class Blueprint:
             self._check_core(core)
             require_own_spaces(env, core)
 
-    def _check_core(self, core: EnvCore) -> None:
+    def _check_core(self, core: EnvCore | ControlLoop) -> None:
         who = f"this {self.algo} controller"
         shown, known = [feature.name for feature in core.features], list(self.features)
         require(
@@ -108,19 +108,21 @@ class Blueprint:
         )
 
 
-def knob_records(core: EnvCore) -> tuple[dict[str, Any], ...]:
+def knob_records(core: EnvCore | ControlLoop) -> tuple[dict[str, Any], ...]:
     """Name, range and scale of an environment's knobs, as far as a controller must agree on them."""
     return tuple({field: getattr(knob, field) for field in KNOB_FIELDS} for knob in core.knobs)
 
 
-def cores_of(env: Any) -> list[EnvCore]:
+def cores_of(env: Any) -> list[EnvCore | ControlLoop]:
     """Find the cores of any face of an environment, wrapped or not, or of a vector of faces, in any process.
+
+    A control loop of a run that is no simulation is its own.
 
     Raises:
         InputError: there is no DPilot environment in it.
     """
     found = cores(env)
-    if not all(isinstance(core, EnvCore) for core in found):
+    if not all(isinstance(core, (EnvCore, ControlLoop)) for core in found):
         raise InputError(f"A {type(env).__name__} is no DPilot environment.")
     return found
 
@@ -131,7 +133,10 @@ def core_of(env: Any) -> EnvCore:
     Raises:
         InputError: there is no DPilot environment in it.
     """
-    return cores_of(env)[0]
+    found = cores_of(env)[0]
+    if not isinstance(found, EnvCore):
+        raise InputError(f"A {type(env).__name__} is no DPilot environment.")
+    return found
 
 
 def _ranges(knobs: list[dict[str, Any]]) -> str:

@@ -120,7 +120,7 @@ class CompareCommand(CompareOptions):
         """
         if not self.generator:
             return vary(self.vary, self.federation)
-        return drawn(self.generator, self.draws, self.federation)
+        return drawn(self.generator, self.draws, self.federation, self.first_draw)
 
 
 _OPTIONS = (
@@ -131,6 +131,7 @@ _OPTIONS = (
     "vary",
     "generator",
     "draws",
+    "first_draw",
     "hindsight",
     "search_instances",
     "train_on",

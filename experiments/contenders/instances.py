@@ -98,13 +98,14 @@ def vary(options: Sequence[str], config: FederationConfig) -> tuple[Instance, ..
     return tuple(_instance(changes, config) for changes in combinations)
 
 
-def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instance, ...]:
-    """Draw the first instances of a generator's test set, numbered from 1.
+def drawn(generator: str, count: int, config: FederationConfig, first: int = 0) -> tuple[Instance, ...]:
+    """Draw instances of a generator's test set, numbered from 1.
 
     Args:
         generator: by name or as written.
         count: how many.
         config: the task's settings; each instance must be allowed in it.
+        first: place in the set of the first of them.
 
     Raises:
         InputError: the generator cannot be read or draws nothing, or a value is not allowed.
@@ -116,7 +117,7 @@ def drawn(generator: str, count: int, config: FederationConfig) -> tuple[Instanc
         f"generator is '{generator}', which draws rounds, but all instances of a comparison share them.",
     )
     instances = []
-    for number, seed in enumerate(instance_seeds("test", count), start=1):
+    for number, seed in enumerate(instance_seeds("test", count, first), start=1):
         one = _instance(found.draw(seed), config)
         instances.append(replace(one, name=f"{number}: {one.name}"))
     return tuple(instances)

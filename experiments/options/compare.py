@@ -48,6 +48,8 @@ class CompareOptions(Resumable):
     run on its training instances."""
     draws: int = 10
     """Instances drawn from the generator's test set."""
+    first_draw: int = 0
+    """Place in that set of the first of them: other settings than the usual ones."""
     hindsight: bool = False
     """Play a grid of fixed clip norms on the held-out runs too, and report the regret to the best."""
     search_instances: int = 8
@@ -71,6 +73,7 @@ class CompareOptions(Resumable):
         self._check_size(sum(map(trainings_named, read_specs(self.controllers))))
         require_name("train_on", self.train_on, POPULATIONS)
         PLACE.check("first_seed", self.first_seed)
+        PLACE.check("first_draw", self.first_draw)
         read_varied(self.vary)
         if self.generator:
             require(not self.vary, "vary and generator both say what instances differ in; give one of them.")

@@ -105,7 +105,9 @@ def test_a_generator_draws_instances_of_its_test_set() -> None:
     assert [one.epsilon for one in found] == [one.changes["epsilon"] for one in found]
     assert [one.name.partition(":")[0] for one in found] == ["1", "2", "3"]
     assert found[0].name == f"1: clients {found[0].changes['clients']}, epsilon {found[0].epsilon:g}"
-    for wrong in ("", "epsilon=-2|3"):
+    later = drawn("epsilon=2..8,clients=10|12", 2, CONFIG, first=1)
+    assert [one.changes for one in later] == [one.changes for one in found[1:]]
+    for wrong in ("", "epsilon=-2|3", "rounds=2|3"):
         with pytest.raises(InputError):
             drawn(wrong, 3, CONFIG)
 
