@@ -33,6 +33,9 @@ WIDTH = 6.4
 """Width of a figure in inches: readable at the width of a phone with the font sizes below."""
 GREY = "#555555"
 _TITLE, _LEGEND = 64, 32  # most letters in a line
+_LETTER, _KEY, _LINE = 0.088, 0.5, 0.24  # inches: of a legend's letter, of its key with the gaps, of its line
+_FEW_LINES = 4
+"""Lines of a legend that a figure has room for as it is."""
 
 STYLE: Any = {
     "font.family": "sans-serif",
@@ -220,7 +223,10 @@ def log_axis(ax: Axes) -> None:
 
 
 def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = False) -> Figure:
-    """Add one legend below all panels, in the order of the controllers; `ax` is any of them."""
+    """Add one legend below all panels, in the order of the controllers; `ax` is any of them.
+
+    The figure grows with a long legend, so that the panels keep their height.
+    """
     styles = [line_styles(comparison)[controller.name] for controller in comparison.controllers]
     handles = [
         ax.plot([], [], color=one.colour, linestyle=one.dash, linewidth=2.5, marker=one.marker if markers else "")[0]
@@ -228,7 +234,12 @@ def legend(figure: Figure, ax: Axes, comparison: Comparison, markers: bool = Fal
     ]
     labels = [wrapped(controller.label, _LEGEND) for controller in comparison.controllers]
     widest = max(len(line) for label in labels for line in label.splitlines())
-    figure.legend(handles, labels, loc="outside lower center", ncols=3 if widest <= 18 else 2)
+    width, height = figure.get_size_inches()
+    columns = max(2, int(width / (_LETTER * widest + _KEY)))
+    each = -(-len(labels) // columns)
+    lines = max(sum(1 + one.count("\n") for one in labels[i : i + each]) for i in range(0, len(labels), each))
+    figure.set_size_inches(width, height + _LINE * max(0, lines - _FEW_LINES))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
     return figure
 
 
