@@ -145,7 +145,8 @@ def overview_table(boards: Sequence[Board]) -> Table:
     rows = []
     for board in boards:
         best = board.best_tuned
-        for one in board.learned or [None]:
+        learned: list[Played | None] = [*board.learned] or [None]
+        for one in learned:
             name = "" if one is None else one.name
             leads = [
                 board.lead(who, over)
@@ -199,39 +200,39 @@ def _kind(played: Played) -> str:
 def answer(boards: Sequence[Board]) -> list[str]:
     """Answer in three sentences when learned control beats what is free, from the numbers alone."""
     learned = [(board, one) for board in boards for one in board.learned]
-    over_fixed = [(board, one, board.lead(one.name, BASELINE)) for board, one in learned]
-    over_tuned = [(board, one, board.lead(one.name, board.best_tuned.name)) for board, one in learned]
-    probes = [(board, board.lead(PROBE, BASELINE), board.lead(PROBE, board.best_tuned.name)) for board in boards]
+    over_fixed = [(board, board.lead(one.name, BASELINE)) for board, one in learned]
+    over_tuned = [(board, board.lead(one.name, board.best_tuned.name)) for board, one in learned]
+    free = [(board, board.lead(PROBE, BASELINE)) for board in boards]
+    free_tuned = [(board, board.lead(PROBE, board.best_tuned.name)) for board in boards]
     return [
-        "Learned control is "
-        + _counted(
-            "the best fixed clip norm", [(f"{board.title}: {short_name(one)}", lead) for board, one, lead in over_fixed]
-        )
-        + ".",
-        "Against the best tuned schedule of each setting, which costs a search of its own but no training, it is "
-        + _counted("it", [(f"{board.title}: {short_name(one)}", lead) for board, one, lead in over_tuned])
-        + ".",
-        "The probe, which needs neither training nor search, is "
-        + _counted("the best fixed clip norm", [(board.title, lead) for board, lead, _ in probes])
-        + ", and "
-        + _counted("the best tuned schedule", [(board.title, lead) for board, _, lead in probes])
-        + ".",
+        f"Learned control {_counted(over_fixed, 'the best fixed clip norm, which takes a search,')}.",
+        f"It {_counted(over_tuned, 'the best tuned schedule, chosen with hindsight,')}.",
+        f"The probe, which needs neither training nor search, {_counted(free, 'the best fixed clip norm')}, and "
+        f"{_counted(free_tuned, 'the best tuned schedule')}{_unbeaten(free_tuned)}.",
     ]
 
 
-def _counted(whom: str, leads: Sequence[tuple[str, Difference | None]]) -> str:
-    """Say above, level with and below whom a controller is, by the intervals."""
-    known = [(where, lead) for where, lead in leads if lead is not None]
-    parts = []
-    for sign, words in (
-        (1, f"above {whom}"),
-        (0, f"level with {whom} (the interval contains zero)"),
-        (-1, f"below {whom}"),
-    ):
-        own = [f"{where} {points(lead)}" for where, lead in known if lead.sign == sign]
-        if own:
-            parts.append(f"{words} in {len(own)} of {len(known)} cases ({'; '.join(own)})")
-    return ", ".join(parts) if parts else f"not compared with {whom}"
+def _unbeaten(leads: Sequence[tuple[Board, Difference | None]]) -> str:
+    """Conclude that nothing is gained by tuning or training, where the probe loses nowhere."""
+    known = [lead for _, lead in leads if lead is not None]
+    lost = any(lead.sign < 0 for lead in known)
+    return ": what is free is at or above what was searched for in every setting" if known and not lost else ""
+
+
+def _counted(leads: Sequence[tuple[Board, Difference | None]], whom: str) -> str:
+    """Say how often a controller beats another, by the intervals, and where it does or loses to it."""
+    known = [(board.title, lead) for board, lead in leads if lead is not None]
+    if not known:
+        return f"was not compared with {whom}"
+    told = {
+        sign: "; ".join(f"{where}: {points(lead)}" for where, lead in known if lead.sign == sign) for sign in (1, -1)
+    }
+    won, lost = (sum(lead.sign == sign for _, lead in known) for sign in (1, -1))
+    total = len(known)
+    words = f"beats {whom} in {won} of {total} cases" + (f" ({told[1]})" if won else "")
+    level = total - won - lost
+    words += f", ties with it in {level}" if level else ""
+    return words + (f", and loses to it in {lost} ({told[-1]})" if lost else "")
 
 
 _HOW = (
