@@ -8,7 +8,8 @@ from .budget_schedules import (
     StepBudget,
     UniformBudget,
 )
-from .catalog import CONTROLLERS, ControllerSpec, make_controller, parse_controller, register_controller
+from .catalog import CONTROLLERS, register_controller
+from .combined import CombinedControl
 from .constant import ConstantControl
 from .layer_weights import LogOddsWeights, PaidLogOddsWeights
 from .parameters import Parameter, Range
@@ -27,6 +28,7 @@ from .schedules import (
     StepDecay,
     TailAverage,
 )
+from .specs import ControllerSpec, make_controller, parse_controller
 from .view import Seen, View
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "BestFixedClip",
     "BudgetSchedule",
     "ClientBudget",
+    "CombinedControl",
     "ConstantControl",
     "Controller",
     "ControllerSpec",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,7 @@ class View:
         noise_at: noise multiplier of this run's uniform schedule at another ε.
         in_multiples: True if clip norms are multiples of the calibrated length of an update.
         one_length: True if all episodes have T rounds; otherwise T is that of the longest.
+        others: knobs that other controllers set at the same time; their last values can be read.
     """
 
     knobs: tuple[Knob, ...]
@@ -47,6 +48,7 @@ class View:
     noise_at: Callable[[float], float] = field(default=_unknown_noise, compare=False)
     in_multiples: bool = False
     one_length: bool = True
+    others: tuple[Knob, ...] = ()
 
     @classmethod
     def of(cls, env: Any) -> View:
@@ -94,6 +96,12 @@ class View:
         features = tuple(replace(one, name=names.get(one.name, one.name)) for one in self.features)
         return replace(self, knobs=knobs, features=features, in_multiples=True)
 
+    def limited(self, names: Collection[str]) -> View:
+        """Return the view of a controller that sets these knobs alone, beside others; names are without layers."""
+        own = tuple(one for one in self.knobs if one.name.partition(PER_LAYER)[0] in names)
+        others = tuple(one for one in self.knobs if one not in own)
+        return replace(self, knobs=own, others=others, in_multiples=self.in_multiples and CLIP_NORM in names)
+
     def require_same(self, other: View, who: str) -> None:
         """Refuse the view of another environment that shows or takes something else.
 
@@ -115,8 +123,8 @@ class View:
         return (self.rounds - 1) // self.decision_rounds * self.decision_rounds
 
     def knob(self, name: str) -> Knob | None:
-        """Find a knob by name; None where the environment lacks it."""
-        return next((knob for knob in self.knobs if knob.name == name), None)
+        """Find a knob by name, whoever sets it; None where the environment lacks it."""
+        return next((knob for knob in (*self.knobs, *self.others) if knob.name == name), None)
 
     def knobs_of(self, name: str) -> tuple[Knob, ...]:
         """Find the knob of a name, or those of all layers where it has one per layer."""

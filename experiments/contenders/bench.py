@@ -16,7 +16,7 @@ from experiments.workers.runner import Plan
 from fl_core.base.errors import require_count, require_name
 from fl_core.data.populations import POPULATIONS
 from fl_core.run.config import FederationConfig
-from policies.catalog import ControllerSpec
+from policies.specs import ControllerSpec
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

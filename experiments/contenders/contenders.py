@@ -18,7 +18,7 @@ from experiments.contenders.play import Player
 from experiments.contenders.search import FamilySearch
 from experiments.contenders.specs import TUNED
 from experiments.contenders.trainings import Trainings
-from policies.catalog import CONTROLLERS, ControllerSpec, make_controller
+from policies.specs import ControllerSpec, make_controller
 
 
 class Contender(ABC):
@@ -102,12 +102,11 @@ class HandCoded(Contender):
     @property
     @override
     def origin(self) -> Any:
-        return CONTROLLERS.origins_of(self.spec.name)
+        return self.spec.origins
 
     @override
     def needs(self, guarantee: str) -> Needs:
-        telemetry = self.spec.controller.needed_telemetry
-        return Needs(self.spec.knobs, self.spec.signals, telemetry, clip_norms=self.spec.clip_norms)
+        return Needs(self.spec.knobs, self.spec.signals, self.spec.telemetry, clip_norms=self.spec.clip_norms)
 
     @override
     def policy(self, core: EnvCore, anchor: float | None = None) -> Policy:
@@ -137,7 +136,7 @@ class HandCoded(Contender):
             label=make_controller(self.spec, core, anchor).label,
             setting=core.setting,
             builds=(lambda target: self.policy(target, anchor),),
-            reads=self.spec.controller.needed_features,
+            reads=self.spec.features,
             origins=self.origin,
         )
         if tuned is None:
@@ -165,7 +164,7 @@ class Tuned(Contender):
     @property
     @override
     def origin(self) -> Any:
-        return CONTROLLERS.origins_of(self.family.name)
+        return self.family.origins
 
     @override
     def needs(self, guarantee: str) -> Needs:
@@ -203,7 +202,7 @@ class Tuned(Contender):
                 f"{_instances(found.instances, found.population)}"
             ),
             tuned_population=found.population,
-            reads=family.controller.needed_features,
+            reads=family.features,
             releases=found.releases,
             origins=self.origin,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from agents.online_spec import NAME
 from experiments.contenders.specs import SAVED, TUNED, TUNED_ROUNDS
 from policies.catalog import CONTROLLERS
+from policies.specs import split_specs
 
 
 def import_recorded(specs: Iterable[str], origins: Iterable[Any], folder: Path) -> None:
@@ -28,4 +29,5 @@ def import_recorded(specs: Iterable[str], origins: Iterable[Any], folder: Path) 
     for spec in specs:
         kind, _, family = spec.strip().partition(":")
         if kind not in (*SAVED, NAME) and spec.strip() != TUNED_ROUNDS:
-            CONTROLLERS.require_loaded(CONTROLLERS.split(family if kind == TUNED else spec)[0])
+            for one in split_specs(family if kind == TUNED else spec):
+                CONTROLLERS.require_loaded(CONTROLLERS.split(one)[0])

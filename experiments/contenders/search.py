@@ -28,7 +28,7 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.text import short
 from fl_core.run.config import RunSettings
 from policies.base import Controller
-from policies.catalog import ControllerSpec
+from policies.specs import ControllerSpec
 from policies.view import View
 
 GRID_POINTS = {1: 13, 2: 6}

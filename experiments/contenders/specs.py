@@ -15,7 +15,8 @@ from agents.online_spec import NAME, OnlineSpec, parse_online
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sources import split_spec
 from fl_core.base.values import read_list
-from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
+from policies.catalog import CONTROLLERS
+from policies.specs import ControllerSpec, parse_controller, split_specs
 
 LEARNED = (*ALGORITHMS, *EXPORTED)
 """Algorithms, and formats of imported policies, whose saved controllers are named as `ppo:FOLDER`."""
@@ -73,9 +74,10 @@ def read_spec(spec: str) -> Named:
     readers: dict[str, Callable[[str], Named]] = {NAME: parse_online, TUNED: _parse_family}
     if name in readers:
         return readers[name](spec)
-    own, _ = CONTROLLERS.split(spec)
-    if split_spec(own) is None:
-        require_name("controller", own, [*CONTROLLERS.names(), *SAVED, NAME, TUNED])
+    for one in split_specs(spec):
+        own, _ = CONTROLLERS.split(one)
+        if split_spec(own) is None:
+            require_name("controller", own, [*CONTROLLERS.names(), *SAVED, NAME, TUNED])
     return parse_controller(spec)
 
 
@@ -101,6 +103,7 @@ def _parse_family(spec: str) -> Family | RoundsFamily:
         bool(family), f"controller '{spec}' names no family; write {TUNED}:FAMILY, as in {TUNED}:exponential-decay."
     )
     parsed = parse_controller(family)
+    require(not parsed.others, f"controller '{spec}' names several families, but one search tunes one; name one.")
     if parsed.controller.tuned or parsed.controller.assigns or not parsed.controller.parameters:
         raise InputError(f"controller '{spec}' names '{parsed.name}', which has no parameters to search.")
     return Family(parsed)

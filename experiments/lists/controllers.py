@@ -16,8 +16,10 @@ from experiments.contenders.specs import LEARNED, TUNED, TUNED_ROUNDS
 from experiments.lists.rows import Rows, parts_of
 from fl_core.base.sources import BUILT_IN
 from policies.base import Controller
-from policies.catalog import CONTROLLERS, ControllerSpec
+from policies.catalog import CONTROLLERS
+from policies.combined import SEPARATOR
 from policies.parameters import MULTIPLE
+from policies.specs import ControllerSpec
 from policies.view import MULTIPLES
 
 
@@ -27,6 +29,8 @@ def controllers() -> Rows:
     own = ("its own", "its own")
     multiples = "any clip norm above, as a multiple of an update's length on random data, which is free: fixed:1x"
     yield (f"...:NUMBER{MULTIPLE}", multiples, "public", MULTIPLES, BUILT_IN.words)
+    several = "several of these at once, each on knobs of its own: log-odds+budget-linear:0.5"
+    yield (f"ONE{SEPARATOR}OTHER[{SEPARATOR}...]", several, *own, BUILT_IN.words)
     yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
     rounds = "the best fixed clip norm at half, once or twice the rounds, both searched; in a comparison"
     yield (TUNED_ROUNDS, rounds, "public", "clip_norm", BUILT_IN.words)

@@ -28,7 +28,7 @@ from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.models.build import build_model
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
-from policies.catalog import CONTROLLERS, parse_controller
+from policies.specs import ControllerSpec, parse_controller
 
 NO_NOISE = "no noise"
 """Column of ours for runs that add no noise: they are the same under every guarantee."""
@@ -131,10 +131,14 @@ def controller_record(spec: str) -> dict[str, Any]:
     contender = parse_contender(spec)
     if isinstance(contender, Online):
         return {"name": ONLINE, **asdict(contender.spec), **asdict(OnlineSettings())}
-    parsed = parse_controller(spec)
-    usual = {one.name: one.default_text for one in parsed.controller.parameters}
-    record = {"name": parsed.name, "knobs": parsed.knobs, "parameters": usual | parsed.named_parameters()}
-    return record | CONTROLLERS.origins_of(parsed.name)
+    first, *others = [_hand_coded_record(one) for one in parse_controller(spec).parts]
+    return first | ({"others": others} if others else {})
+
+
+def _hand_coded_record(spec: ControllerSpec) -> dict[str, Any]:
+    usual = {one.name: one.default_text for one in spec.controller.parameters}
+    record = {"name": spec.name, "knobs": spec.knobs, "parameters": usual | spec.named_parameters()}
+    return record | spec.origins
 
 
 def make_cells(

@@ -60,7 +60,9 @@ def run_record(core: EnvCore, policy: Policy) -> dict[str, Any]:
     record = environment_record(core)
     del record["setting"]["executor"]
     describe = getattr(policy, "describe", dict)  # what searches and trainings have found is in it
-    return record | {"controller": spelled_out(describe()), "origins": CONTROLLERS.origins_for(type(policy))}
+    parts = getattr(policy, "parts", (policy,))
+    origins = {name: origin for one in parts for name, origin in CONTROLLERS.origins_for(type(one)).items()}
+    return record | {"controller": spelled_out(describe()), "origins": origins}
 
 
 def require_same_run(folder: Path, state: RunState, core: EnvCore, policy: Policy) -> None:

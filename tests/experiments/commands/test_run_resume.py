@@ -48,7 +48,10 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(run_module, "SAVE_SECONDS", -1.0)
 
 
-@pytest.mark.parametrize(("controller", "after"), [("online-ppo", 14), ("random", 5), ("fixed", 0)])
+@pytest.mark.parametrize(
+    ("controller", "after"),
+    [("online-ppo", 14), ("random", 5), ("fixed", 0), ("aqc:0.4+random:1:budget_pace,server_learning_rate", 5)],
+)
 def test_an_interrupted_run_goes_on_exactly(
     controller: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
