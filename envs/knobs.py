@@ -118,6 +118,11 @@ def known_knobs() -> dict[str, KnobRange]:
     return own | {name: knob.range for name, knob in RELATIVE_KNOBS.items()}
 
 
+def target_of(name: str) -> str:
+    """Name the knob that a knob sets, which is another one where it sets it in a unit of its own."""
+    return RELATIVE_KNOBS[name].sets if name in RELATIVE_KNOBS else name
+
+
 def make_knob(task: Task, knob: KnobRange, layer: str = "", default: float | None = None) -> Knob:
     """Make a method's knob for a task, which narrows the range of the clip norm.
 
@@ -187,7 +192,7 @@ def _ranges(method_knobs: Sequence[KnobRange]) -> dict[str, KnobRange]:
 def methods_with(name: str) -> list[str]:
     """List the methods that have a knob, or one of a group's."""
     names = set(KNOB_GROUPS.get(name, (name,)))
-    names |= {RELATIVE_KNOBS[one].sets for one in names if one in RELATIVE_KNOBS}
+    names |= {target_of(one) for one in names}
     return [recipe.name for recipe in METHODS.values() if names & {knob.name for knob in recipe.knobs}]
 
 
@@ -219,7 +224,7 @@ def _who_has(name: str) -> str:
 
 def _refuse_rivals(names: str, wanted: Sequence[str]) -> None:
     """Refuse knobs that set the same."""
-    sets = {name: RELATIVE_KNOBS[name].sets if name in RELATIVE_KNOBS else name for name in wanted}
+    sets = {name: target_of(name) for name in wanted}
     for target in dict.fromkeys(sets.values()):
         rivals = [name for name in wanted if sets[name] == target]
         require(

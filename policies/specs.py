@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from envs.knobs import EVERY_KNOB, KNOB_GROUPS, NO_KNOBS
-from envs.relative_clip import RELATIVE_KNOBS
+from envs.knobs import EVERY_KNOB, KNOB_GROUPS, NO_KNOBS, target_of
 from envs.signals import SIGNAL_SETS
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require
@@ -193,7 +192,7 @@ def _refuse_rivals(spec: str, parts: Sequence[ControllerSpec]) -> None:
             f"controller '{spec}' lets {one.name} set {EVERY_KNOB} knobs; name its own.",
         )
         for knob in sorted(one._sets):
-            target = RELATIVE_KNOBS[knob].sets if knob in RELATIVE_KNOBS else knob
+            target = target_of(knob)
             before, name = setters.get(target, (one.name, knob))
             same = f"the knob '{knob}'" if name == knob else f"{name} and {knob}, which are the same"
             require(
