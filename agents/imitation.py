@@ -25,7 +25,7 @@ from envs.knobs import knob_names
 from envs.playing import RowProgress, rows_at_once
 from fl_core.run.config import RunSettings
 from policies.base import Controller
-from policies.catalog import make_controller
+from policies.specs import make_controller
 
 COPIES = 2
 """Copies of every observation with redrawn entries."""

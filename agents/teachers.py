@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fl_core.base.errors import require, require_name
-from policies.catalog import CONTROLLERS, ControllerSpec, parse_controller
+from policies.catalog import CONTROLLERS
+from policies.specs import ControllerSpec, parse_controller, split_specs
 
 
 def read_teacher(spec: str) -> ControllerSpec:
@@ -12,11 +13,11 @@ def read_teacher(spec: str) -> ControllerSpec:
     Raises:
         InputError: it is none of the catalogue, or its parameters are wrong.
     """
-    name = spec.partition(":")[0].strip()
-    require_name("imitate", name, CONTROLLERS.names())
+    for one in split_specs(spec):
+        require_name("imitate", one.partition(":")[0].strip(), CONTROLLERS.names())
     found = parse_controller(spec)
     require(
-        not found.controller.tuned and not found.multiples,
+        not any(one.controller.tuned or one.multiples for one in found.parts),
         f"imitate is '{spec}', but a controller to imitate needs clip norms that no search or calibration gives.",
     )
     return found

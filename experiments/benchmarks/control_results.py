@@ -35,6 +35,7 @@ from fl_core.base.files import write_bytes, write_text
 RESULTS = Path("experiments/results/control")
 OVERVIEW = "README.md"
 FIGURE = "overview.png"
+METHOD = "dp-fedavg"
 BASELINE, PROBE = "best-fixed", "probe"
 NOT_TOLD = "The figures are in report.html, beside this file."
 IN_FOLDER = "comparison.json, and every run is a line of comparison.csv"
@@ -94,7 +95,8 @@ class Board:
 def read_boards(tables: Iterable[Path]) -> list[Board]:
     """Read tables; those of one task, ε and number of clients are one board, and must have the same seeds.
 
-    Tables of settings that differ from run to run are left out: they have pages of their own.
+    Tables of settings that differ from run to run, and of methods with knobs or models of their own, are left out: they
+    have pages of their own.
 
     Raises:
         InputError: two tables of one setting have other seeds, or a setting lacks the best fixed clip norm.
@@ -102,7 +104,7 @@ def read_boards(tables: Iterable[Path]) -> list[Board]:
     boards: dict[tuple[str, float, int], Board] = {}
     for path in tables:
         lines = list(csv.DictReader(path.open(encoding="utf-8")))
-        if any(line["instance"] for line in lines):
+        if any(line["instance"] or line["method"] != METHOD for line in lines):
             continue
         for line in lines:
             key = (line["task"], float(line["epsilon"]), int(line["clients"]))

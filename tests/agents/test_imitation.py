@@ -109,6 +109,8 @@ def _stop_after(update: int) -> Any:
     [
         ({"imitate": "prob"}, "imitate 'prob' is unknown"),
         ({"imitate": "mine.py:MyClip"}, "imitate 'mine.py' is unknown"),
+        ({"imitate": "fixed:1+mine.py:MyClip"}, "imitate 'mine.py' is unknown"),
+        ({"imitate": "budget-linear+best-fixed"}, "needs clip norms that no search or calibration gives"),
         ({"imitate": "best-fixed"}, "needs clip norms that no search or calibration gives"),
         ({"imitate": "probe", "algo": "sac"}, "imitate is probe, but algo is 'sac'; it is for ppo and a2c"),
         ({"instance_baseline": True, "algo": "td3"}, "instance_baseline is True, but algo is 'td3'"),

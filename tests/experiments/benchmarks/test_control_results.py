@@ -22,14 +22,17 @@ from fl_core.base.errors import InputError
 
 SEEDS = tuple(range(10))
 BASE = np.linspace(0.6, 0.7, len(SEEDS))
-COLUMNS = (
-    "task epsilon clients role controller label training_rounds search_rounds instance training seed global_accuracy"
-)
+COLUMNS = "task method epsilon clients role controller label training_rounds search_rounds instance training seed"
+COLUMNS += " global_accuracy"
 WAVE = 0.01 * np.sin(np.arange(len(SEEDS)))
 
 
 def _write(
-    path: Path, runs: Mapping[str, Sequence[np.ndarray]], seeds: Sequence[int] = SEEDS, epsilon: str = "2.5"
+    path: Path,
+    runs: Mapping[str, Sequence[np.ndarray]],
+    seeds: Sequence[int] = SEEDS,
+    epsilon: str = "2.5",
+    method: str = "dp-fedavg",
 ) -> None:
     """Write a table: the trainings of each controller, `ppo` trained, `tuned` and `best` searched."""
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -41,6 +44,7 @@ def _write(
                 for seed, value in zip(seeds, values, strict=True):
                     own = (
                         "digits",
+                        method,
                         epsilon,
                         "50",
                         "controller",
@@ -76,6 +80,13 @@ def test_leads_are_means_of_paired_differences_over_all_tables_of_a_setting(tmp_
     assert {line[0]: line[1] for line in leads_table([board]).rows}["probe"].startswith("+5.")
     assert "beats the best fixed clip norm, which takes a search, in 1 of 1 cases" in answer([board])[0]
     assert "and loses to it in 1 (digits, ε = 2.5: −2.2" in answer([board])[1]
+
+
+def test_tables_of_other_methods_are_left_to_their_pages(tmp_path: Path) -> None:
+    _write(tmp_path / "a.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.05]})
+    _write(tmp_path / "b.csv", {"fixed": [BASE], PPO: [BASE]}, seeds=tuple(range(1, 11)), method="feddpa")
+    (board,) = read_boards(sorted(tmp_path.glob("*.csv")))
+    assert (board.pages, [*board.played]) == (["a"], ["best-fixed", "tuned:rounds"])
 
 
 def test_tables_of_other_seeds_are_not_put_together(tmp_path: Path) -> None:
