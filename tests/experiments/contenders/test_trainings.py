@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,20 @@ def test_a_comparison_over_trainings_instances_and_seeds(
     text = (folder / "report.md").read_text()
     for words in ("PPO (3 seeds): 3 training seeds", "## Each instance", "best fixed clip norm in hindsight", *names):
         assert words in text
+
+
+def test_one_that_comes_with_the_package_acts_anywhere_without_a_word_about_its_training() -> None:
+    elsewhere = Setting.of(**{**SETTINGS, "epsilon": 3.0, "model": "mlp-small"}, instances="test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bench = Bench(elsewhere)
+        [player] = make_players(["pretrained:joint"], bench)
+    assert (player.name, player.label) == ("pretrained:joint", "pretrained joint")
+    assert player.tuned_population == "proxy"
+    assert player.training_rounds is not None
+    assert player.training_rounds > 1000
+    [[episode]], _ = play([player], deal([3_000_001]), bench.environments, lambda _: None)
+    assert episode.epsilon_spent <= 3.0 * (1 + 1e-9)
+    for spec, words in (("pretrained:", "known are"), ("pretrained:/tmp", "is unknown")):
+        with pytest.raises(InputError, match=words):
+            training_folders(spec)
