@@ -85,9 +85,7 @@ def test_what_it_does_follows_the_length_of_the_updates(name: str) -> None:
     core = EnvCore(setting_of(name, clients=50, rounds=20, epsilon=12.0), 3)
     controller = load_controller(f"pretrained:{name}", core)
     scales = (0.2, 1.0, 5.0)
-    run_to_the_end(
-        core, controller, [RunSettings(seed=3, update_scale=scale) for scale in scales], lambda done: None
-    )
+    run_to_the_end(core, controller, [RunSettings(seed=3, update_scale=scale) for scale in scales], lambda done: None)
     norms = core.controls.state_dict()["clips.last"]
     assert norms[0] < norms[1] / 2 < norms[1] * 2 < norms[2]
 

@@ -62,7 +62,10 @@ def folder(tmp_path, monkeypatch):
         (["run", "--controller", "fixed:1e9"], "[1e-06, 1e+06]"),
         (["run", "--controller", "ppo:nowhere"], "nowhere"),
         (["run", "--controller", "pretrained:jont"], "pretrained controller 'jont' is unknown; did you mean joint"),
-        (["run", "--controller", "pretrained:joint", "--method", "fedavg", "--epsilon", "inf"], "knob 'clip_median' does"),
+        (
+            ["run", "--controller", "pretrained:joint", "--method", "fedavg", "--epsilon", "inf"],
+            "'clip_median' does not",
+        ),
         (["run", "--seed", "-1"], "seed is -1"),
         (["compare", "--controllers", "fixed", "fixed"], "twice"),
         (["compare", "--controllers", "fixed:1", "fixed:1.0"], "names 'fixed:1' twice"),
