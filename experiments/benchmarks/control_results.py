@@ -7,136 +7,39 @@ overview.png anew from all tables NAME.csv there; without folders it does the la
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
+from experiments.benchmarks.control_boards import (
+    BASELINE,
+    PROBE,
+    Board,
+    Played,
+    kinds_of,
+    overview_figure,
+    read_boards,
+)
 from experiments.records.comparison import Comparison
 from experiments.reports.comparison import contents
 from experiments.reports.comparison_csv import csv_text
-from experiments.reports.drawing import COLOURS, GREY, STYLE, figure_png, wrapped
+from experiments.reports.drawing import figure_png
 from experiments.reports.figures import overview_figure as comparison_figure
 from experiments.reports.pages import markdown
 from experiments.reports.tables import Table
-from experiments.reports.words import NONE, points
-from experiments.statistics.resampling import Difference, Scores, paired_difference
+from experiments.reports.words import NONE, points, signed
+from experiments.statistics.resampling import Difference
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import write_bytes, write_text
 
 RESULTS = Path("experiments/results/control")
 OVERVIEW = "README.md"
 FIGURE = "overview.png"
-METHOD = "dp-fedavg"
-BASELINE, PROBE = "best-fixed", "probe"
 NOT_TOLD = "The figures are in report.html, beside this file."
 IN_FOLDER = "comparison.json, and every run is a line of comparison.csv"
 """What a report says of the files beside it; a page has one table and one figure."""
-
-
-@dataclass(frozen=True)
-class Played:
-    """A controller's final accuracies in one setting, from the lines of a table."""
-
-    name: str
-    label: str
-    trained: bool
-    searched: bool
-    scores: Scores
-
-
-@dataclass
-class Board:
-    """All controllers that played one task at one ε on the same seeds.
-
-    Attributes:
-        task, epsilon: the setting.
-        pages: names of the tables.
-        played: by name of the controller.
-    """
-
-    task: str
-    epsilon: float
-    clients: int
-    pages: list[str] = field(default_factory=list)
-    played: dict[str, Played] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """Task and ε in words."""
-        return f"{self.task}, ε = {self.epsilon:g}"
-
-    @property
-    def learned(self) -> list[Played]:
-        """Controllers that training made."""
-        return [one for one in self.played.values() if one.trained]
-
-    @property
-    def best_tuned(self) -> Played:
-        """The schedule with the highest mean here, of those that a search has tuned: chosen afterwards."""
-        tuned = [one for one in self.played.values() if one.searched and not one.trained and one.name != PROBE]
-        return max(tuned, key=lambda one: float(one.scores.values.mean()))
-
-    def lead(self, name: str, over: str) -> Difference | None:
-        """Lead of a controller over another on the same seeds; None where one of them did not play."""
-        if name not in self.played or over not in self.played or name == over:
-            return None
-        return paired_difference(self.played[name].scores, self.played[over].scores)
-
-
-def read_boards(tables: Iterable[Path]) -> list[Board]:
-    """Read tables; those of one task, ε and number of clients are one board, and must have the same seeds.
-
-    Tables of settings that differ from run to run, and of methods with knobs or models of their own, are left out: they
-    have pages of their own.
-
-    Raises:
-        InputError: two tables of one setting have other seeds, or a setting lacks the best fixed clip norm.
-    """
-    boards: dict[tuple[str, float, int], Board] = {}
-    for path in tables:
-        lines = list(csv.DictReader(path.open(encoding="utf-8")))
-        if any(line["instance"] or line["method"] != METHOD for line in lines):
-            continue
-        for line in lines:
-            key = (line["task"], float(line["epsilon"]), int(line["clients"]))
-            board = boards.setdefault(key, Board(*key))
-            if path.stem not in board.pages:
-                board.pages.append(path.stem)
-        for name in dict.fromkeys(line["controller"] for line in lines if line["role"] == "controller"):
-            own = [line for line in lines if line["controller"] == name and line["role"] == "controller"]
-            board.played.setdefault(name, _played(own))
-    for board in boards.values():
-        require(BASELINE in board.played, f"The tables of {board.title} lack the controller '{BASELINE}'.")
-        seeds = {one.scores.pairs for one in board.played.values()}
-        require(len(seeds) == 1, f"The tables {', '.join(board.pages)} of {board.title} have different seeds.")
-    return sorted(boards.values(), key=lambda board: (_ORDER.get(board.task, len(_ORDER)), -board.epsilon))
-
-
-_ORDER = {"digits": 0, "mnist5k": 1, "fashion-mnist": 2}
-
-
-def _played(lines: Sequence[dict[str, str]]) -> Played:
-    """Collect the runs of one controller in one setting."""
-    first = lines[0]
-    by_pair: dict[tuple[str, int], list[float]] = {}
-    for line in sorted(lines, key=lambda one: (int(one["seed"]), one["training"])):
-        by_pair.setdefault(("", int(line["seed"])), []).append(float(line["global_accuracy"]))
-    return Played(
-        name=first["controller"],
-        label=first["label"],
-        trained=first["training_rounds"] != "0",
-        searched=first["search_rounds"] != "0",
-        scores=Scores(by_pair),
-    )
 
 
 # --- In words -----------------------------------------------------------------------------------------------------
@@ -182,21 +85,15 @@ def short_name(played: Played) -> str:
 
 def leads_table(boards: Sequence[Board]) -> Table:
     """Tabulate the lead of every controller over the best fixed clip norm, in each setting."""
-    kinds = list(dict.fromkeys(_kind(one) for board in boards for one in board.played.values() if one.name != BASELINE))
     rows = []
-    for kind in kinds:
+    for kind in kinds_of(boards):
         cells = []
         for board in boards:
-            found = [one for one in board.played.values() if _kind(one) == kind]
+            found = [one for one in board.played.values() if one.kind == kind]
             lead = board.lead(found[0].name, BASELINE) if found else None
             cells.append(NONE if lead is None else points(lead))
         rows.append((kind, *cells))
     return Table(("Controller − best-fixed", *(board.title for board in boards)), tuple(rows))
-
-
-def _kind(played: Played) -> str:
-    """Name what is the same controller in every setting: trainings in different settings are."""
-    return played.name.partition(":")[0] if "/" in played.name else played.name
 
 
 def answer(boards: Sequence[Board]) -> list[str]:
@@ -208,17 +105,16 @@ def answer(boards: Sequence[Board]) -> list[str]:
     free_tuned = [(board, board.lead(PROBE, board.best_tuned.name)) for board in boards]
     return [
         f"Learned control {_counted(over_fixed, 'the best fixed clip norm, which takes a search,')}.",
-        f"It {_counted(over_tuned, 'the best tuned schedule, chosen with hindsight,')}.",
+        f"It {_counted(over_tuned, 'the best tuned schedule, chosen with hindsight,')}{_average(over_tuned)}.",
         f"The probe, which needs neither training nor search, {_counted(free, 'the best fixed clip norm')}, and "
-        f"{_counted(free_tuned, 'the best tuned schedule')}{_unbeaten(free_tuned)}.",
+        f"{_counted(free_tuned, 'the best tuned schedule')}{_average(free_tuned)}.",
     ]
 
 
-def _unbeaten(leads: Sequence[tuple[Board, Difference | None]]) -> str:
-    """Conclude that nothing is gained by tuning or training, where the probe loses nowhere."""
-    known = [lead for _, lead in leads if lead is not None]
-    lost = any(lead.sign < 0 for lead in known)
-    return ": what is free is at or above what was searched for in every setting" if known and not lost else ""
+def _average(leads: Sequence[tuple[Board, Difference | None]]) -> str:
+    """Tell the mean of the leads, which says more than ties do: an interval that contains zero proves no equality."""
+    known = [lead.mean for _, lead in leads if lead is not None]
+    return f"; its lead over it is {signed(sum(known) / len(known))} points on average" if known else ""
 
 
 def _counted(leads: Sequence[tuple[Board, Difference | None]], whom: str) -> str:
@@ -268,43 +164,6 @@ def overview_text(boards: Sequence[Board], pages: Sequence[str]) -> str:
         )
         + "\n"
     )
-
-
-def overview_figure(boards: Sequence[Board]) -> Figure:
-    """Draw the lead of each controller over the best fixed clip norm, a panel for each setting."""
-    kinds = list(dict.fromkeys(_kind(one) for board in boards for one in board.played.values() if one.name != BASELINE))
-    columns = min(3, len(boards))
-    rows = -(-len(boards) // columns)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2.2 + 3.4 * columns, rows * (1.3 + 0.27 * len(kinds))), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, sharey=True, squeeze=False)
-        for ax in axes.flat[len(boards) :]:
-            ax.set_visible(False)
-        for ax, board in zip(axes.flat, boards, strict=False):
-            for place, kind in enumerate(kinds):
-                own = [one for one in board.played.values() if _kind(one) == kind]
-                lead = board.lead(own[0].name, BASELINE) if own else None
-                if lead is None:
-                    continue
-                colour = (
-                    COLOURS[3]
-                    if own[0].trained
-                    else COLOURS[2]
-                    if kind == PROBE
-                    else COLOURS[0]
-                    if own[0].searched
-                    else GREY
-                )
-                ax.plot([100 * end for end in lead.interval], [place, place], color=colour, linewidth=2.4)
-                ax.plot([100 * lead.mean], [place], "o", color=colour, markersize=6, markeredgecolor="white")
-            ax.axvline(0, color=GREY, linewidth=1)
-            ax.set_title(board.title)
-            ax.set_xlabel("points above best-fixed")
-            ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-            ax.set_yticks(range(len(kinds)), [wrapped(kind, 30) for kind in kinds])
-            ax.set_ylim(len(kinds) - 0.5, -0.5)
-        return figure
 
 
 # --- Files --------------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.benchmarks.control_boards import read_boards
 from experiments.benchmarks.control_results import (
     answer,
     leads_table,
     overview_table,
     publish,
-    read_boards,
     write_overview,
 )
 from experiments.cli import main
@@ -63,11 +63,12 @@ PPO = "ppo:folder/ppo-digits/seed-*"
 def test_leads_are_means_of_paired_differences_over_all_tables_of_a_setting(tmp_path: Path) -> None:
     first, second = BASE + 0.02 + WAVE, BASE + 0.04 - WAVE
     _write(
-        tmp_path / "a.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.05 + WAVE], "probe": [BASE + 0.05 + WAVE]}
+        tmp_path / "digits-2.5.csv",
+        {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.05 + WAVE], "probe": [BASE + 0.05 + WAVE]},
     )
-    _write(tmp_path / "b.csv", {PPO: [first, second]})
-    (board,) = read_boards(sorted(tmp_path.glob("*.csv")))
-    assert board.pages == ["a", "b"]
+    _write(tmp_path / "digits-2.5-more.csv", {PPO: [first, second]})
+    (board,) = read_boards(tmp_path.glob("*.csv"))
+    assert board.pages == ["digits-2.5", "digits-2.5-more"]
     assert board.best_tuned.name == "tuned:rounds"
     lead = board.lead(PPO, "best-fixed")
     assert lead is not None
@@ -82,22 +83,23 @@ def test_leads_are_means_of_paired_differences_over_all_tables_of_a_setting(tmp_
     assert "and loses to it in 1 (digits, ε = 2.5: −2.2" in answer([board])[1]
 
 
-def test_tables_of_other_methods_are_left_to_their_pages(tmp_path: Path) -> None:
-    _write(tmp_path / "a.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.05]})
-    _write(tmp_path / "b.csv", {"fixed": [BASE], PPO: [BASE]}, seeds=tuple(range(1, 11)), method="feddpa")
-    (board,) = read_boards(sorted(tmp_path.glob("*.csv")))
-    assert (board.pages, [*board.played]) == (["a"], ["best-fixed", "tuned:rounds"])
+def test_tables_of_other_names_or_methods_are_left_to_their_pages(tmp_path: Path) -> None:
+    _write(tmp_path / "digits-2.5.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.05]})
+    _write(tmp_path / "digits-2.5-more.csv", {"fixed": [BASE], PPO: [BASE]}, seeds=tuple(range(1, 11)), method="feddpa")
+    _write(tmp_path / "choice.csv", {"probe": [BASE]}, seeds=tuple(range(2, 12)))
+    (board,) = read_boards(tmp_path.glob("*.csv"))
+    assert (board.pages, [*board.played]) == (["digits-2.5"], ["best-fixed", "tuned:rounds"])
 
 
 def test_tables_of_other_seeds_are_not_put_together(tmp_path: Path) -> None:
-    _write(tmp_path / "a.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE]})
-    _write(tmp_path / "b.csv", {"probe": [BASE]}, seeds=tuple(range(1, 11)))
-    with pytest.raises(InputError, match=r"The tables a, b of digits, ε = 2[.]5 have different seeds"):
-        read_boards(sorted(tmp_path.glob("*.csv")))
+    _write(tmp_path / "digits-2.5.csv", {"best-fixed": [BASE], "tuned:rounds": [BASE]})
+    _write(tmp_path / "digits-2.5-more.csv", {"probe": [BASE]}, seeds=tuple(range(1, 11)))
+    with pytest.raises(InputError, match=r"digits-2[.]5-more of digits, ε = 2[.]5 have different seeds"):
+        read_boards(tmp_path.glob("*.csv"))
 
 
 def test_a_finished_comparison_becomes_a_page_of_the_overview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = tmp_path / "small.yaml"
+    definition = tmp_path / "digits-7.5.yaml"
     definition.write_text(
         "command: compare\ncontrollers: [best-fixed, fixed, probe]\nseeds: 2\nsearch_instances: 1\n"
         f"runs: {tmp_path / 'runs'}\nfederation: {{clients: 4, rounds: 4, local_steps: 1, executor: vectorized, "
@@ -107,13 +109,13 @@ def test_a_finished_comparison_becomes_a_page_of_the_overview(tmp_path: Path, mo
     monkeypatch.setattr("sys.argv", ["dpilot", *arguments])
     assert main(arguments) == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    assert publish(folder, tmp_path) == "small"
+    assert publish(folder, tmp_path) == "digits-7.5"
     write_overview(tmp_path)
-    page, overview = ((tmp_path / name).read_text(encoding="utf-8") for name in ("small.md", "README.md"))
-    assert "(small.png)" in page
-    assert "All numbers are in small.csv." in page
+    page, overview = ((tmp_path / name).read_text(encoding="utf-8") for name in ("digits-7.5.md", "README.md"))
+    assert "(digits-7.5.png)" in page
+    assert "All numbers are in digits-7.5.csv." in page
     assert "report.html" not in page
-    assert "](small.md)" in overview
+    assert "](digits-7.5.md)" in overview
     assert "digits, ε = 7.5" in overview
-    assert (tmp_path / "small.png").stat().st_size > 0
+    assert (tmp_path / "digits-7.5.png").stat().st_size > 0
     assert (tmp_path / "overview.png").stat().st_size > 0
