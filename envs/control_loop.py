@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from envs.acting import Actor, Policy
 from envs.charged_round import ChargedRound
-from envs.context import CONTEXT, KNOWN
+from envs.context import KNOWN
 from envs.controls import Controls, with_prefix
 from envs.setting import Setting
-from envs.signals import NOISE_LEVEL, ROUND_FRACTION, last_action
+from envs.signals import MEDIAN_NORM, MEDIAN_SPREAD, NOISE_LEVEL, ROUND_FRACTION, last_action
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sealed import understood
@@ -115,7 +115,8 @@ class ControlLoop:
         self._refused = False
         shown = {feature.figure for feature in self.features}
         known = {name: np.array([KNOWN[name].read(config, run, layout)]) for name in self.controls.settings}
-        told = {ROUND_FRACTION, NOISE_LEVEL, *CONTEXT, *(last_action(knob.name) for knob in self.knobs)}
+        told = {ROUND_FRACTION, NOISE_LEVEL, *KNOWN, MEDIAN_NORM, MEDIAN_SPREAD}
+        told |= {last_action(knob.name) for knob in self.knobs}
         self._needed = sorted(shown - told - set(self.charging.figures()))
         nothing = {name: np.array([math.nan]) for name in shown if name in METRICS}
         self.controls.begin([0], [layout.size], nothing | known)
@@ -228,20 +229,22 @@ class ControlLoop:
 
         Args:
             figures: public figures of the release and paid telemetry by name, norms in the model's own units; more than
-                the controller sees may be among them. Those of the budget are known.
+                the controller sees may be among them. Those of budget, clip and noise are known.
 
         Raises:
             InputError: no round was handed out, a figure is unknown or no finite number, or one that the controller
                 sees is missing.
         """
-        self._require_given()
+        given = self._require_given()
         for name, value in figures.items():
             require_name("figure", name.partition(".")[0], METRICS)
             require(math.isfinite(value), f"figure '{name}' is {value}, but it must be a finite number.")
         missing = [name for name in self._needed if name not in figures]
         require(not missing, f"The controller sees {', '.join(missing)}, which the figures of the round lack.")
         told = {name: np.array([float(value)]) for name, value in figures.items()}
-        report = RoundReport(in_units(self.charging.figures() | told, self._scales), _RUN, ~_RUN)
+        done_with = {"clip_norm": given.clip_norm, "noise_multiplier": given.noise_multiplier}
+        known = self.charging.figures() | {name: np.array([value]) for name, value in done_with.items()}
+        report = RoundReport(in_units(told | known, self._scales), _RUN, ~_RUN)
         self.controls.note_round(report)
         self._end_round()
 

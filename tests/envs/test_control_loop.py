@@ -16,6 +16,11 @@ from policies import AdaptiveQuantileClip, FixedClip
 from policies.catalog import CONTROLLERS
 
 SETTINGS = {"clients": 12, "rounds": 5, "sampling_rate": 0.5, "local_steps": 1, "delta": 0.01, "epsilon": 6.0}
+PROBE = {
+    "knobs": "clip_median,server_learning_rate,budget_pace,telemetry_share",
+    "signals": "accounted",
+    "telemetry": "clip-bit",
+}
 RUN = RunSettings(seed=3)
 LAYOUT = Outline({"layer": 3}, classes=2)
 
@@ -43,6 +48,7 @@ def play(loop, rounds=100):
         ("fixed", {}),
         ("aqc", {"signals": "accounted"}),
         ("aqc", {"signals": "accounted", "decision_rounds": 2, "sampling_rate": 1.0}),
+        ("probe", PROBE | {"rounds": 8}),
         ("budget-exponential", {"knobs": "budget_pace"}),
         ("log-odds", {"knobs": "layer_weights", "method": "fedglp-adp"}),
         ("random", {"knobs": "clip_scale,budget_pace", "context": "visible", "update_scale": 3.0}),

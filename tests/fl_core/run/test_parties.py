@@ -18,6 +18,11 @@ from policies.catalog import CONTROLLERS
 
 SEED = 4
 SETTINGS = {"clients": 6, "rounds": 3, "local_steps": 2, "delta": 0.01, "epsilon": 40.0, "executor": "sequential"}
+PROBE = {
+    "knobs": "clip_median,server_learning_rate,budget_pace,telemetry_share",
+    "signals": "accounted",
+    "telemetry": "clip-bit",
+}
 MODEL = build_model("mlp", (1, 8, 8), 10)
 
 
@@ -54,6 +59,7 @@ class Parties:
     ("method", "controller", "changes"),
     [
         ("dp-fedavg", "aqc", {"signals": "accounted", "telemetry": "clip-bit,accuracy,layer-norms"}),
+        ("dp-fedavg", "probe", PROBE | {"rounds": 8}),
         ("fedper", "exponential-decay", {"sampling_rate": 0.6}),
         ("feddpa", "budget-exponential", {"knobs": "budget_pace"}),
         ("fedglp-adp", "log-odds", {"knobs": "layer_weights"}),
