@@ -75,11 +75,14 @@ class Blueprint:
         return f"seed {self.training.get('seed', '?')}" if imported is None else str(imported["name"])
 
     def check(self, env: Any) -> None:
-        """Refuse an environment whose observations or actions mean something else, as `LearnedController.check` does.
+        """Refuse an environment or a control loop whose observations or actions mean something else.
 
         Raises:
             InputError: there is such a difference, in one environment of a vector at least.
         """
+        if isinstance(env, ControlLoop):
+            self._check_core(env)
+            return
         for core in cores_of(env):
             self._check_core(core)
             require_own_spaces(env, core)

@@ -155,7 +155,7 @@ class LearnedController(BoundedController[tuple[NDArray[Any], ...] | None]):
         """Refuse an environment whose observations or actions mean something else.
 
         Args:
-            env: any face of a DPilot environment, wrapped or not, a vector of such faces, or a core.
+            env: any face of a DPilot environment, wrapped or not, a vector of such faces, a core, or a control loop.
 
         Raises:
             InputError: features, their scales, knobs, their ranges or the rounds per decision differ, or wrappers

@@ -19,9 +19,10 @@ from envs.acting import Actor, Policy
 from envs.charged_round import ChargedRound
 from envs.context import KNOWN
 from envs.controls import Controls, with_prefix
+from envs.loop_state import MEMORY, PLAN, check_arrays, check_plain
 from envs.setting import Setting
 from envs.signals import MEDIAN_NORM, MEDIAN_SPREAD, NOISE_LEVEL, ROUND_FRACTION, last_action
-from fl_core.base.arguments import checked
+from fl_core.base.arguments import check_argument, checked
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sealed import understood
 from fl_core.models.layout import Layout
@@ -34,8 +35,6 @@ from fl_core.run.plan import METRICS, FloatArray, RoundPlan, RoundReport, in_uni
 from fl_core.run.release_figures import layer_figures, release_figures
 
 _RUN = np.array([True])
-_MEMORY = "memory."
-_PLAN = "plan."
 
 
 class ControlLoop:
@@ -121,6 +120,7 @@ class ControlLoop:
         nothing = {name: np.array([math.nan]) for name in shown if name in METRICS}
         self.controls.begin([0], [layout.size], nothing | known)
         self._observe()
+        self._fresh = dict(self.controls.state_dict())
         self._actor = Actor(controller(self), self, len(self.knobs))
 
     # ---------------------------------------------------------------- what controllers look at
@@ -315,9 +315,9 @@ class ControlLoop:
         """Return the state without the ledger, whose length grows with the rounds."""
         arrays = dict(self.controls.state_dict())
         memory = self._actor.memory
-        arrays |= {f"{_MEMORY}{place}": one for place, one in enumerate(memory or ())}
+        arrays |= {f"{MEMORY}{place}": one for place, one in enumerate(memory or ())}
         if self._plan is not None and self._ahead:
-            arrays |= {f"{_PLAN}{name}": value for name, value in _plan_arrays(self._plan).items()}
+            arrays |= {f"{PLAN}{name}": value for name, value in _plan_arrays(self._plan).items()}
         plain = {
             "observed": self.rounds - (self._given is not None),
             "ahead": self._ahead,
@@ -339,22 +339,33 @@ class ControlLoop:
             InputError: the state is none of a run, or it or the ledger has another budget, was edited, or they
                 contradict each other.
         """
-        with understood("state is not what the state_dict of such a run returned"):
-            self._load(state, ledger)
+        self._load(state, ledger, "The state")
 
-    def _load(self, state: Mapping[str, Any], ledger: Ledger | None) -> None:
-        arrays, plain = state["arrays"], state["plain"]
-        self.ledger.load_state_dict(plain["ledger"] if ledger is None else ledger.state_dict())
-        lost = self.rounds - int(plain["observed"])
-        require(
-            lost >= 0, f"The saved state knows {plain['observed']} rounds, but its ledger has charged {self.rounds}."
-        )
-        memory = with_prefix(arrays, _MEMORY)
+    def _load(self, state: Mapping[str, Any], ledger: Ledger | None, where: str) -> None:
+        """Continue from a state, which messages call `where`."""
+        with understood(f"{where} is not what such a run saved"):
+            arrays, plain = dict(state["arrays"]), state["plain"]
+            check_argument(f"{where}: plain", plain, dict)
+            check_arrays(arrays, self._fresh, where)
+            check_plain(plain, arrays, self.spec.decision_rounds, where)
+            self._take(arrays, plain, plain["ledger"] if ledger is None else ledger.state_dict(), where)
+
+    def _take(
+        self, arrays: dict[str, NDArray[Any]], plain: Mapping[str, Any], ledger: Mapping[str, Any], where: str
+    ) -> None:
+        """Continue from the parts of a state that were checked each by itself."""
+        plan = with_prefix(arrays, PLAN)
+        decided = RoundPlan.from_values(1, plan) if plan else None
+        if decided is not None:
+            decided.check(1, self._recipe.knobs, len(self.layout.layers))
+        self.ledger.load_state_dict(ledger)
+        lost = self.rounds - plain["observed"]
+        require(lost >= 0, f"{where} knows {plain['observed']} rounds, but its ledger has charged {self.rounds}.")
+        memory = with_prefix(arrays, MEMORY)
         self._actor.memory = tuple(memory[str(place)] for place in range(len(memory))) if plain["remembers"] else None
         self.controls.load_state_dict(arrays)
-        plan = with_prefix(arrays, _PLAN)
-        self._plan = RoundPlan.from_values(1, plan) if plan else None
-        self._ahead, self._refused, self._given = int(plain["ahead"]), bool(plain["refused"]), None
+        self._plan = decided
+        self._ahead, self._refused, self._given = plain["ahead"], plain["refused"], None
         self._end_lost(lost)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from fl_core.base.arguments import checked
 from fl_core.base.errors import FileError, InputError, require
 from fl_core.base.files import drop_leftovers, json_number, spelled_out, write_text
 from fl_core.base.sealed import read_sealed, require_same, sealed_line, understood
+from fl_core.base.text import short
 from fl_core.models.layout import Layout
 from fl_core.run.config import RunSettings
 
@@ -112,7 +113,8 @@ class DeployedRun(ControlLoop):
         """Ledger and facts of the run as it stands."""
         policy = self._actor.policy
         facts = facts_of_config(self.task.federation, self.run.seed, self.rounds, self.task.name)
-        facts = replace(facts, uncovered=(*facts.uncovered, *self._uncovered))
+        drawn_here = facts.noise == "secret"  # by the user, or from the operating system's randomness
+        facts = replace(facts, uncovered=(*facts.uncovered, *self._uncovered), cohorts_by_seed=not drawn_here)
         reads, tuning = getattr(policy, "needed_features", None), getattr(policy, "trained_on", "")
         facts = under_control(facts, self.knobs, self.features, self.controller, reads, tuning)
         return RunRecord(facts, self.charging.books[0])
@@ -141,10 +143,8 @@ class DeployedRun(ControlLoop):
         if path.exists():
             saved = read_sealed(path, FORMAT)
             require_same(saved.get("about"), self._about, f"The run in '{self.folder}'")
-            with understood(f"The file '{path}' is not one that a run wrote"):
-                arrays = {name: _array(told) for name, told in saved["arrays"].items()}
-                state = {"arrays": arrays, "plain": saved["plain"]}
-        self.load_state_dict(state, known.ledger)
+            state = {"arrays": _arrays(saved.get("arrays"), f"The file '{path}'"), "plain": saved.get("plain")}
+        self._load(state, known.ledger, f"The file '{path}'")
         return journal
 
     def close(self) -> None:
@@ -169,12 +169,8 @@ class DeployedRun(ControlLoop):
         """Describe what a saved state belongs to, as JSON values."""
         describe = getattr(self._actor.policy, "describe", dict)
         layers = {span.name: span.stop - span.start for span in self.layout.layers}
-        return {"setting": self.setting.as_record(), "controller": spelled_out(describe()), "layers": layers}
-
-    @cached_property
-    def _unchanging(self) -> dict[str, Any]:
-        """Return the part of the saved states that is the same in all of them, as JSON values."""
-        return {"about": spelled_out(self._about), "run": spelled_out(self.run)}
+        told = {"setting": self.setting.as_record(), "run": self.run, "controller": describe(), "layers": layers}
+        return {name: spelled_out(value) for name, value in told.items()}
 
     @override
     def _end_round(self) -> None:
@@ -182,7 +178,7 @@ class DeployedRun(ControlLoop):
         if self._kept:
             place = self._place()  # the journal has the ledger
             arrays = {name: _told(value) for name, value in place["arrays"].items()}
-            record = {**self._unchanging, "plain": place["plain"], "arrays": arrays}
+            record = {"about": self._about, "plain": place["plain"], "arrays": arrays}
             write_text(self.folder / STATE, sealed_line(record, FORMAT))
 
 
@@ -192,10 +188,15 @@ def _told(array: np.ndarray) -> dict[str, Any]:
     return {"dtype": array.dtype.str, "shape": list(array.shape), "values": [spelled_out(one) for one in values]}
 
 
-def _array(told: Mapping[str, Any]) -> np.ndarray:
-    """Invert `_told`."""
-    values = [json_number(one) if isinstance(one, str) else one for one in told["values"]]
-    return np.array(values, dtype=np.dtype(told["dtype"])).reshape(told["shape"])
+def _arrays(told: Any, where: str) -> dict[str, np.ndarray]:
+    """Invert `_told` for the arrays of a file, which messages call `where`."""
+    require(isinstance(told, dict), f"{where}: arrays is {short(told)}, but it must hold arrays by name.")
+    found = {}
+    for name, one in told.items():
+        with understood(f"{where} holds no array of numbers as arrays.{name}"):
+            values = [json_number(value) if isinstance(value, str) else value for value in one["values"]]
+            found[name] = np.array(values, dtype=np.dtype(one["dtype"])).reshape(one["shape"])
+    return found
 
 
 def _require_free(folder: Path) -> None:

@@ -92,6 +92,7 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         self._seconds = connect_seconds
         self._numbers: dict[int, int] = {}
         self._refused: set[int] = set()
+        self._twins: dict[int, str] = {}
         self._now: ChargedRound | None = None
         self._drawn: dict[int, int] = {}
         self.failures: list[int] = []
@@ -203,6 +204,10 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
             time.sleep(0.5)
         found, clients = len(self._numbers), self._config.clients
         require(
+            found >= clients or not self._twins or bool(self.run.rounds),
+            f"{' '.join(self._twins.values())} Nothing was sent.",
+        )
+        require(
             found >= clients or bool(self.run.rounds),
             f"{found} nodes are connected after {self._seconds:g} s, but the federation promises {clients} clients, on "
             "whom its sampling rate and its epsilon rest; nothing was sent.",
@@ -213,6 +218,7 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         """Ask nodes that are new which client they are, and forget those that have gone."""
         online = set(grid.get_node_ids())
         self._numbers = {node: number for node, number in self._numbers.items() if node in online}
+        self._twins = {}
         new = online - set(self._numbers) - self._refused
         if not new:
             return
@@ -234,8 +240,10 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
             sentence = f"Node {node} runs {told.get('terms')}, but the server runs {terms(self._config)}."
         elif not isinstance(number, int) or not 0 <= number < self._config.clients:
             sentence = f"Node {node} is client {number}, but the federation has 0 to {self._config.clients - 1}."
-        elif number in self._numbers.values():
-            sentence = f"Node {node} is client {number}, as another connected node is."
+        elif number in self._numbers.values():  # a node that was started anew, until Flower misses the old one
+            self._twins[node] = f"Node {node} is client {number}, as another connected node is."
+            log(WARNING, "DPilot: %s It takes no part until that one has gone.", self._twins[node])
+            return
         if not sentence:
             self._numbers[node] = int(number)
             return

@@ -177,6 +177,8 @@ def record_of(
 def journal_head(record: RunRecord) -> dict[str, Any]:
     """Describe a run for its journal of charges: what does not change on its way."""
     facts = {name: value for name, value in asdict(record.facts).items() if name not in PROGRESS}
+    if facts["cohorts_by_seed"]:
+        del facts["cohorts_by_seed"]  # as in journals from before there were other runs
     return describe(facts, record.books)
 
 

@@ -171,6 +171,14 @@ def _cohorts(record: RunRecord) -> list[float]:
     ]
 
 
+_COHORTS = {
+    True: "cohorts follow from the seed, so amplification by sampling counts only against those without it",
+    False: "whoever trains draws the cohorts, and amplification by sampling counts only against those who do not learn "
+    "them",
+}
+"""What amplification rests on, by whether cohorts follow from the seed."""
+
+
 # --- Texts that every report shares -------------------------------------------------------------------------------
 
 
@@ -218,5 +226,5 @@ def noise_text(record: RunRecord) -> str:
         return ""
     text = f"{facts.noise}: {NOISES[facts.noise]}"
     if facts.noise == "secret" and record.ledger.sampling_rate < 1:
-        text += "; cohorts follow from the seed, so amplification by sampling counts only against those without it"
+        text += f"; {_COHORTS[facts.cohorts_by_seed]}"
     return text

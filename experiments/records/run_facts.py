@@ -37,6 +37,8 @@ class RunFacts:
         shown: metrics that were written though they are exact figures of the clients.
         cohorts: sizes of the sampled cohorts that came, where uploads carry shares of the noise; () elsewhere.
         noise: one of `NOISES`.
+        cohorts_by_seed: False where cohorts are drawn from the operating system's randomness, as in a federation that
+            is none of ours to simulate.
     """
 
     task: str
@@ -64,6 +66,7 @@ class RunFacts:
     shown: tuple[str, ...] = ()
     cohorts: tuple[float, ...] = ()
     noise: str = "seeded"
+    cohorts_by_seed: bool = True
 
     def check(self, where: str) -> None:
         """Refuse facts of other types, names that are unknown, and numbers out of range.

@@ -49,6 +49,7 @@ class Simulation:
         noise: the noise of the released sums.
         secrets: keys of the runs' noise, empty where it is seeded. They are in no record, state or text: who continues
             a run whose noise is secret puts its key here first.
+        evaluation: tests of models.
         layer_sizes: coordinates of each block of the update that is clipped by itself.
         executor: local training.
         tables: the clients' index tables.
@@ -78,8 +79,8 @@ class Simulation:
         published, channels = dataset_entry(config.dataset).normalization, self._dataset.shape[0]
         normalization = find_normalization(config.input_normalization, config.dataset, published, channels)
         there = placed(dataset, self.device)
-        self._evaluation = Evaluation(self.executor, there, config.evaluation_samples, config.evaluation, normalization)
-        self.images = self._evaluation.train_images
+        self.evaluation = Evaluation(self.executor, there, config.evaluation_samples, config.evaluation, normalization)
+        self.images = self.evaluation.train_images
         self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
         self.releaser = Releaser(config, self.recipe, self.model)
@@ -278,7 +279,7 @@ class Simulation:
 
     def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
         """Measure accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
-        accuracy, loss = self._evaluation.holdout(models, *self.tables.test.padded(run, client))
+        accuracy, loss = self.evaluation.holdout(models, *self.tables.test.padded(run, client))
         return accuracy, loss / math.log(self.model.classes)
 
     # ---------------------------------------------------------------- tests
@@ -290,7 +291,7 @@ class Simulation:
         models, tested = server, self._tested()
         if part.keeps_parameters or part.adaptation_phases:
             models = self._client_models(state, tested).view(*tested.shape, -1)
-        return self._evaluation.pooled(server) | self._evaluation.personal(models, self.tables, tested, mode)
+        return self.evaluation.pooled(server) | self.evaluation.personal(models, self.tables, tested, mode)
 
     def _tested(self) -> Tensor:
         """Draw the clients of each run that are tested, all if they are few `[runs, tested]`; the same all along."""

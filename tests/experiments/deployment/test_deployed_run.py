@@ -1,18 +1,21 @@
 """Runs kept in a folder: begun, killed between charge and release, and gone on with."""
 
+import json
 import os
 import signal
 
 import numpy as np
 import pytest
 
-from envs import Setting
+from agents import TrainingConfig, load_controller, train
+from envs import ControlLoop, Setting
 from experiments.deployment.deployed_run import DeployedRun
 from experiments.records.charge_journal import read_journal
 from experiments.records.ledger_file import read_record
-from experiments.records.privacy import report_of
+from experiments.records.privacy import noise_text, report_of
 from fl_core.base.errors import InputError
 from fl_core.models.layout import Outline
+from tests.fuzz import reseal, survivors
 
 SETTING = Setting.of(clients=20, rounds=6, sampling_rate=0.5, epsilon=6.0, delta=0.01, noise="secret")
 LAYOUT = Outline({"body": 2, "head": 1}, classes=2)
@@ -122,6 +125,93 @@ def test_edited_files_are_refused(tmp_path):
             opened(tmp_path)
         (tmp_path / name).write_text(text)
     opened(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("controller", "setting"),
+    [
+        ("aqc", SETTING),
+        ("random", SETTING.replace(knobs="clip_change,budget_pace", decision_rounds=3)),
+    ],
+)
+def test_any_edit_of_a_saved_state_is_refused_in_a_sentence_or_changes_no_charge(tmp_path, controller, setting):
+    told = {"unclipped_share_noised": 0.4} if controller == "aqc" else {}
+
+    def do(run, rounds):
+        while run.rounds < rounds and (now := run.next_round()) is not None:
+            assert np.isfinite(now.clip_norm)
+            run.observe_release(np.ones(3), np.ones(3), told)
+
+    with opened(tmp_path, controller, setting) as run:
+        do(run, 4)
+        run.next_round()  # charged, and lost
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    charges = read_record(tmp_path).ledger.rows
+
+    def use():
+        for path, content in kept.items():
+            if path.name != "control.json":
+                path.write_bytes(content)
+        with opened(tmp_path, controller, setting) as run:
+            assert run.rounds == 5
+            do(run, 6)
+        ledger = read_record(tmp_path).ledger
+        assert ledger.rows[:5] == charges
+        assert ledger.epsilon_spent() <= 6.0
+
+    refused, used, faults = survivors(tmp_path / "control.json", use, 60, seed=1)
+    assert faults == []
+    assert refused > used > 0
+    assert survivors(tmp_path / "control.json", use, 30, seed=2, seal=lambda record: record) == (30, 0, [])  # unsealed
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda saved: saved["plain"].update(ahead=7), "ahead is 7, but it must be a whole number from 0 to 1"),
+        (lambda saved: saved["plain"].update(observed=9), "knows 9 rounds, but its ledger has charged 2"),
+        (lambda saved: saved["plain"].update(refused=1), "refused is 1, but it must be true or false"),
+        (lambda saved: saved["arrays"].pop("actions"), "lacks the array 'actions'"),
+        (
+            lambda saved: saved["arrays"]["clips.power"].update(values=["nan"]),
+            "'clips.power' with a number that is not",
+        ),
+        (lambda saved: saved["arrays"]["clips.power"].update(values=[]), "no array of numbers as arrays.clips.power"),
+        (lambda saved: saved.update(arrays=3), "arrays is 3, but it must hold arrays by name"),
+        (lambda saved: saved["about"]["run"].update(seed=5), r"was made with run.seed 5, but here it is 0; start anew"),
+    ],
+)
+def test_an_edited_state_is_refused_by_file_and_field(tmp_path, change, words):
+    with opened(tmp_path) as run:
+        play(run, 2)
+    path = tmp_path / "control.json"
+    saved = json.loads(path.read_text())
+    change(saved)
+    path.write_text(json.dumps(reseal(saved)))
+    with pytest.raises(InputError, match=words) as refused:
+        opened(tmp_path)
+    assert str(tmp_path) in str(refused.value)
+
+
+def test_a_trained_controller_steers_a_run_and_one_for_other_knobs_is_refused(tmp_path):
+    short = TrainingConfig(environments=2, episodes=2, validation_instances=1, parallel="rows", network=(4,))
+    own = {"clients": 6, "rounds": 2, "local_steps": 1, "delta": 0.01}
+    trained = train(own, short, tmp_path / "training")
+    spec = f"ppo:{trained.folder}"
+    done = []
+    for _ in range(2):  # it goes on with the same bundle
+        with opened(tmp_path / "run", spec) as run:
+            done += play(run, 3)
+    assert [index for index, _, _ in done] == list(range(6))
+    assert read_record(tmp_path / "run").facts.controller.startswith("ppo")
+    with pytest.raises(InputError, match=r"ppo controller was trained on the signals .* shows .*last_budget_pace"):
+        ControlLoop(SETTING.replace(knobs="budget_pace"), load_controller(trained.folder).for_env, LAYOUT)
+
+
+def test_the_ledger_says_who_draws_the_cohorts(tmp_path):
+    with opened(tmp_path) as run:
+        play(run)
+    assert "whoever trains draws the cohorts" in noise_text(read_record(tmp_path))
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
