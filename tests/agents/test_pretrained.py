@@ -27,7 +27,7 @@ def setting_of(name: str, **changes: Any) -> Setting:
 
 
 def test_they_come_with_the_package_in_kilobytes() -> None:
-    assert NAMES == ["clip", "joint"]
+    assert NAMES == ["budget", "clip", "joint"]
     for folder in pretrained_folders().values():
         assert {one.name for one in folder.iterdir()} == {RECORD, WEIGHTS, CARD, "train.yaml"}
         assert sum(one.stat().st_size for one in folder.iterdir()) < 100_000
@@ -103,7 +103,7 @@ def test_it_steers_a_run_that_is_no_simulation(name: str) -> None:
 def test_a_wrong_name_is_told_the_right_ones() -> None:
     with pytest.raises(InputError, match="pretrained controller 'clipp' is unknown; did you mean clip"):
         load_controller("pretrained:clipp")
-    with pytest.raises(InputError, match="clip, joint"):
+    with pytest.raises(InputError, match="budget, clip, joint"):
         load_controller("pretrained:")
 
 
