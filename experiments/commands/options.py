@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import tyro
 
 from agents.loggers import LOGGERS
+from experiments.commands.tyro_rules import rules
 from fl_core.base.errors import InputError, require
 
 Help = tyro.conf.arg
@@ -110,11 +111,12 @@ def parse_options(make: Callable[..., Any], arguments: Sequence[str], program: s
     """
     usual = {} if default is None else {"default": default}
     if any(argument in ("-h", "--help") for argument in arguments):
-        return tyro.cli(make, args=arguments, prog=program, **usual)
+        with rules(explained=True):
+            return tyro.cli(make, args=arguments, prog=program, **usual)
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
-            return tyro.cli(make, args=arguments, prog=program, **usual)
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint), rules(explained=False):
+            return tyro.cli(make, args=arguments, prog=program, description="", **usual)
     except SystemExit as stop:
         raise InputError(_sentence(complaint.getvalue())) from stop
 
