@@ -37,7 +37,11 @@ def execute(name: str, arguments: Sequence[str]) -> None:
         given = with_config(name, cls, arguments, partial(_bare_options, name, cls))
         invocation = parse(name, cls, given, _defaults(cls, given))
     with logging_to(*invocation.loggers), _streams(invocation):
-        command = _computing(name, invocation.command) if entry.options else invocation.command
+        overview = getattr(invocation.command, "overview", "")
+        if overview:
+            command: Any = COMMANDS["list"].load()(overview)
+        else:
+            command = _computing(name, invocation.command) if entry.options else invocation.command
         result = command.execute()
     if invocation.json:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))

@@ -11,7 +11,6 @@ from typing import Any
 
 from envs.instances import INSTANCES
 from experiments.commands.interruptions import counted, resumable
-from experiments.commands.lists import ListCommand
 from experiments.options.consent import require_consent
 from experiments.options.paper import PaperOptions
 from experiments.papers.cell_records import find_record, kept, unused
@@ -20,11 +19,11 @@ from experiments.papers.jobs import check_cells, distinct, run_cells
 from experiments.papers.pictures import FOLDER, draw
 from experiments.papers.results import RESULT, BlockResult, gather, table_json, write_data
 from experiments.papers.sheets import print_sheets, write_markdown
-from experiments.papers.tables import Layer, PaperTable, find_table
+from experiments.papers.tables import PaperTable, find_table
 from experiments.records.folder import require_writable
 from experiments.records.order import option_types, read_order, write_order
 from experiments.workers.starting import start_workers
-from fl_core.base.errors import require, require_name, unknown_name
+from fl_core.base.errors import require
 from fl_core.base.files import drop_leftovers
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.recipe import GUARANTEES
@@ -35,12 +34,10 @@ class PaperCommand(PaperOptions):
     """The command with its options."""
 
     def execute(self) -> Any:
-        """Run what is missing, write the results, print them and return them; without a name, the list of tables."""
+        """Run what is missing, write the results, print them and return them."""
         self.check()
         if self.resume is not None:
             return replace(_ordered(self.resume), workers=self.workers).execute()
-        if not self.name:
-            return ListCommand("papers").execute()
         table, change = find_table(self.name, self.measure, self.target), self.changed()
         once = distinct(make_cells(table, self.guarantees, 1, change))
         rounds = self.seeds * sum(cell.federation.rounds for cell in once)
@@ -50,7 +47,8 @@ class PaperCommand(PaperOptions):
         require_writable("folder" if self.folder else "runs", folder / RESULT)
         everything = kept(make_cells(table, tuple(GUARANTEES), self.seeds, change, self.curves), folder, self.keep_code)
         wanted = [cell for cell in everything if cell.guarantee in (*self.guarantees, NO_NOISE)]
-        chosen = select(table, wanted, self._blocks(table), self.methods, self.cells)
+        places = self.places(table, change)
+        chosen = [cell for cell in wanted if (cell.block, cell.row, cell.column) in places]
         check_cells(chosen, folder)
         shown = {cell.block for cell in chosen}
         # With what earlier commands have run; a block that nobody asked for may find runs on its substitute there.
@@ -75,10 +73,6 @@ class PaperCommand(PaperOptions):
         return resumable(
             "paper", folder, lambda: counted(_finished(cells, folder), "finished cell"), self.workers.typed
         )
-
-    def _blocks(self, table: PaperTable) -> tuple[str, ...]:
-        """List the blocks asked for: where none is named, those of the named dataset, if the table has it."""
-        return self.blocks or tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
 
     def _folder_name(self) -> str:
         """Name the table's folder, the same for the same settings, so that a command finds it again."""
@@ -111,61 +105,6 @@ def _write(table: PaperTable, results: Sequence[BlockResult], folder: Path, pict
     """Write result.json, result.csv and result.md of the finished cells; `pictures` are those of the blocks."""
     write_data(table, results, folder)
     write_markdown(table, results, folder, pictures)
-
-
-def select(
-    table: PaperTable, cells: Sequence[Cell], blocks: Sequence[str], methods: Sequence[str], columns: Sequence[str]
-) -> list[Cell]:
-    """Select the cells that the user asks for.
-
-    Raises:
-        InputError: a name is unknown in this table, or nothing is left.
-    """
-    for block in blocks:
-        require_name("block", block, table.blocks)
-    wanted = {place for method in methods for place in _places(table, cells, method)}
-    for column in columns:
-        if not any(_matches(table, cell, column) for cell in cells):
-            labels = {label for block in table.blocks.values() for label in block.columns}
-            raise unknown_name(f"cells: column of table '{table.name}'", column, labels)
-    chosen = [
-        cell
-        for cell in cells
-        if (not blocks or cell.block in blocks)
-        and (not methods or (cell.row, cell.column) in wanted)
-        and (not columns or any(_matches(table, cell, column) for column in columns))
-    ]
-    require(bool(chosen), "blocks, methods and cells together match nothing in this table.")
-    return chosen
-
-
-def _places(table: PaperTable, cells: Sequence[Cell], name: str) -> set[tuple[str, str]]:
-    """Find rows and columns by a name: the row of that label, or else those of that method."""
-    found = [cell for cell in cells if cell.row.lower() == name.lower()]
-    found = found or [cell for cell in cells if cell.federation.method == name]
-    if not found:
-        known = {known for cell in cells for known in (cell.row, cell.federation.method)}
-        raise unknown_name(f"methods: row of table '{table.name}'", name, known)
-    return {(cell.row, cell.column) for cell in found}
-
-
-def _matches(table: PaperTable, cell: Cell, column: str) -> bool:
-    """Tell whether a cell's column has that label, with or without its target accuracy, or that setting."""
-    labels = [cell.column]
-    if cell.column in table.blocks[cell.block].targets:
-        labels.append(cell.column.rpartition(", ")[0])
-    if column.lower() in map(str.lower, labels):
-        return True
-    key, equals, value = column.partition("=")
-    layer: Layer = table.blocks[cell.block].columns[cell.column]
-    return bool(equals) and key.strip() in layer and _same(layer[key.strip()], value)
-
-
-def _same(value: Any, text: str) -> bool:
-    try:
-        return float(value) == float(text)
-    except (TypeError, ValueError):
-        return str(value) == text.strip()
 
 
 def _announce(table: PaperTable, cells: Sequence[Cell], everything: Sequence[Cell], folder: Path) -> None:

@@ -67,6 +67,7 @@ class ImportedPolicyOptions:
         """
         require(self.file != Path(), "file is missing: name the model to import, as in `dpilot import model.zip`.")
         self.setting()
+        require(self.file.exists(), f"The file '{self.file}' does not exist.")
 
     def setting(self) -> Setting:
         """Make the setting that it was trained in.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -33,3 +34,6 @@ class LedgerOptions:
         require(bool(self.run), "ledger needs the folder of a run: dpilot ledger runs/NAME.")
         for name in self.accountants:
             require_name("accountant", name, ACCOUNTANTS)
+        path = Path(self.run)
+        folder = path.parent if path.suffix == ".json" else path
+        require(path.is_dir() or folder.is_dir(), f"There is no folder '{folder}'.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,11 @@ from typing import Annotated, Any
 import tyro
 from typing_extensions import override
 
+from experiments.contenders.specs import read_spec
 from experiments.options.resuming import Resumable
-from experiments.papers.tables import find_table
+from experiments.papers.federations import OWN_DEFAULTS, cell_federation, choose_dataset, layers_of
+from experiments.papers.selection import Place, select_places
+from experiments.papers.tables import PaperTable, find_table, merge
 from experiments.workers.options import WorkerOptions
 from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.values import field_kinds, read_assignment, read_value
@@ -18,6 +22,7 @@ from fl_core.data.datasets import dataset_entry
 from fl_core.models.catalog import find_model
 from fl_core.recipes.recipe import GUARANTEES
 from fl_core.run.config import FederationConfig
+from fl_core.run.plan import CLIP_NORM
 
 
 @dataclass(frozen=True)
@@ -71,19 +76,40 @@ class PaperOptions(Resumable):
         if not self.name:
             return
         table = find_table(self.name, self.measure, self.target)
-        for block in self.blocks:
-            require_name("block", block, table.blocks)
         if self.dataset:
             dataset_entry(self.dataset)
         if self.model:
             find_model(self.model)
-        self.changed()
+        self.places(table, self.changed())
         require_count("seeds", self.seeds)
         self.workers.check()
         require_count("rounds", self.rounds, least=0)
         require(bool(self.guarantees), f"guarantees is empty, but it needs one of {', '.join(GUARANTEES)}.")
         for guarantee in self.guarantees:
             require_name("guarantee", guarantee, GUARANTEES)
+        self._check_settings(table)
+
+    def _check_settings(self, table: PaperTable) -> None:
+        """Refuse changes that the first of the cells in a block does not allow: they are the same for all."""
+        change, places = self.changed(), self.places(table, self.changed())
+        for name, row, column in {one[0]: one for one in reversed(places)}.values() if change else ():
+            block = table.blocks[name]
+            values = merge(*layers_of(block, row, column, choose_dataset(block.dataset, self.dataset)), change)
+            own = {key: values.pop(key, usual) for key, usual in OWN_DEFAULTS.items()}
+            for guarantee in self.guarantees:
+                cell_federation(table.name, row, values, guarantee, change)
+            CLIP_NORM.check("clip_norm", own["clip_norm"])
+            read_spec(str(own["controller"]))
+
+    @property
+    def overview(self) -> str:
+        """List that answers in the command's place where no table is named; "" for none."""
+        return "" if self.name or self.resume else "papers"
+
+    def places(self, table: PaperTable, change: Mapping[str, Any]) -> list[Place]:
+        """Select the places asked for: where no block is named, those of the named dataset, if the table has it."""
+        of_dataset = tuple(name for name, block in table.blocks.items() if block.dataset == self.dataset)
+        return select_places(table, change, self.blocks or of_dataset, self.methods, self.cells)
 
     def changed(self) -> dict[str, Any]:
         """Collect the settings that replace the table's everywhere."""

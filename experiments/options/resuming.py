@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require
 
 
 class Resumable:
     """Options of a command that can go on with what was interrupted."""
 
     resume: Path | None
+    missed: ClassVar[str] = "nothing to go on with"
+    """What there is in a folder that is none, in words."""
 
     def check(self) -> None:
         """Refuse names and numbers that no command of this kind can have.
 
         Raises:
-            InputError: one of them is not allowed, or stands beside `resume`.
+            InputError: one of them is not allowed or stands beside `resume`, or there is no such folder.
         """
         if self.resume is None:
             self.check_new()
         else:
             _require_alone(self)
+            require(self.resume.is_dir(), f"'{self.resume}' is no folder, so there is {self.missed}.")
 
     def check_new(self) -> None:
         """Check the options of work that begins, as `check` does."""

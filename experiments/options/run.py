@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from typing_extensions import override
@@ -50,6 +50,8 @@ class RunOptions(Resumable):
     """Folder of an interrupted run to continue; every other option is taken from it."""
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation."""
+
+    missed: ClassVar[str] = "no run to continue"
 
     @override
     def check_new(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 from typing_extensions import override
@@ -64,6 +64,8 @@ class TrainOptions(Resumable):
     federation: tyro.conf.OmitArgPrefixes[FederationConfig] = field(default_factory=default_federation)
     """Settings of the federation; --federation.NAME is each one's whole name, and has to be written for those that an
     agent could have: learning-rate, batch-size, device, optimizer, momentum and weight-decay."""
+
+    missed: ClassVar[str] = "no training to continue"
 
     @override
     def check_new(self) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,16 +12,16 @@ from agents.online_learner import OnlineSettings
 from agents.online_spec import NAME as ONLINE
 from envs import EnvSpec, Setting
 from envs.instances import instance_seeds
-from envs.tasks import Task, find_task
+from envs.tasks import Task
 from experiments.contenders.contenders import Online
 from experiments.contenders.preparing import parse_contender
 from experiments.papers.cell_checks import check_results
+from experiments.papers.federations import OWN_DEFAULTS, SUBSTITUTES, cell_federation, choose_dataset, layers_of
 from experiments.papers.tables import Block, Layer, PaperTable, merge
 from experiments.records.finished import FinishedJobs, Job
 from fl_core.base.code_version import code_version
 from fl_core.base.errors import InputError
 from fl_core.base.files import spelled_out
-from fl_core.data.datasets import dataset_available, dataset_entry
 from fl_core.models.build import build_model
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import CLIP_NORM
@@ -32,10 +29,6 @@ from policies.specs import ControllerSpec, parse_controller
 
 NO_NOISE = "no noise"
 """Column of ours for runs that add no noise: they are the same under every guarantee."""
-HELD_FIXED = "none"
-"""Controller of a row that names none: no knob is set, so that the clip norm stays the table's."""
-SUBSTITUTES = {"fashion-mnist": (1, 28, 28), "mnist5k": (1, 28, 28), "digits": (1, 8, 8)}
-"""Datasets that may take the place of one that is not at hand, best first, and the shape of their images."""
 CLIP_SPAN = 8.0
 """Factor by which a controller may go below and above the table's clip norm."""
 RECORDING_MODULES = ("experiments.papers.runs", "experiments.records.privacy", "experiments.records.ledger_file")
@@ -175,20 +168,12 @@ def _cell(
 ) -> Cell:
     dataset = choose_dataset(block.dataset, str(change.get("dataset", "")))
     substitute = dataset != block.dataset
-    layers = [*block.layers(*place), {"dataset": dataset}]
+    layers = layers_of(block, *place, dataset)
     if substitute:
-        layers += [block.substitute, {"model": fitting_model(str(merge(*layers).get("model", "mlp")), dataset)}]
+        layers.append({"model": fitting_model(str(merge(*layers).get("model", "mlp")), dataset)})
     values = merge(*layers, change)
-    own = {name: values.pop(name, default) for name, default in _OWN_DEFAULTS.items()}
-    try:
-        federation = make_federation(values, guarantee)
-    except InputError as error:
-        if "method" not in change:
-            raise
-        raise InputError(
-            f"change: method '{change['method']}' does not fit row '{place[0]}' of {table.name}, which sets options of "
-            f"its own: {error}"
-        ) from error
+    own = {name: values.pop(name, default) for name, default in OWN_DEFAULTS.items()}
+    federation = cell_federation(table.name, place[0], values, guarantee, change)
     return Cell(
         table=table.name,
         block=block.name,
@@ -220,17 +205,6 @@ def _view(controller: str, guarantee: str, curves: bool) -> EnvSpec:
     return EnvSpec(knobs=needs.knobs, signals=needs.signals, reward="final-accuracy", evaluate_every_round=curves)
 
 
-_OWN_DEFAULTS = {"clip_norm": 1.0, "controller": HELD_FIXED}
-
-
-def choose_dataset(wanted: str, forced: str = "") -> str:
-    """Choose the dataset: the forced one, the paper's, or the best substitute that is at hand."""
-    if forced:
-        dataset_entry(forced)
-        return forced
-    return next(name for name in (wanted, *SUBSTITUTES) if dataset_available(name))
-
-
 @lru_cache(maxsize=64)
 def fitting_model(model: str, dataset: str) -> str:
     """Choose the model, or one that takes smaller images where a substitute's are too small for it."""
@@ -241,15 +215,3 @@ def fitting_model(model: str, dataset: str) -> str:
             continue
         return name
     return "mlp"
-
-
-def make_federation(values: Mapping[str, Any], guarantee: str) -> FederationConfig:
-    """Make the settings of a run; without noise they are the same under every guarantee and at every ε."""
-    values = {"population": "all", **values}  # a paper's federation is made of its whole dataset
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the papers' delta: it is told once, with the table
-        free = {"guarantee": "as-published", "epsilon": math.inf, "noise_multiplier": None}
-        config = find_task("digits", **{**values, **free}).federation
-        if not config.recipe().private:
-            return replace(config, guarantee="sound")
-        return find_task("digits", **{**values, "guarantee": guarantee}).federation

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from agents.algorithms import ACTIVATIONS
@@ -29,6 +31,7 @@ HEAVY = {
     "sklearn",
     "opacus",
     "dp_accounting",
+    "typeguard",
 }
 _PLAY = """
 import contextlib, io, sys
@@ -70,6 +73,15 @@ def test_what_needs_names_and_numbers_alone_loads_none_of_the_heavy_libraries(tm
     assert {line for line, (status, _) in found.items() if status == 2} == set(REFUSED)
     assert {status for status, _ in found.values()} == {0, 2}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_device_that_is_not_there_is_refused_without_torch(tmp_path):
+    options = ("run --device", "compare --device", "train --federation.device", "train --agent.device")
+    lines = [f"{option} {device}" for option in options for device in ("cuda", "cuda:1")]
+    if Path("/dev/kfd").exists() or find_library("cuda"):
+        pytest.skip("a driver is installed, so that torch is asked")
+    assert played(lines, HEAVY, tmp_path) == {line: (2, []) for line in lines}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -18,7 +18,7 @@ from experiments.commands.run import RunCommand
 from experiments.commands.train import TrainCommand
 from experiments.contenders.bench import Bench
 from experiments.contenders.preparing import make_players
-from experiments.papers.cells import make_federation
+from experiments.papers.federations import make_federation
 from experiments.reports.comparison import contents
 from experiments.reports.comparison_csv import csv_text
 from experiments.reports.verdict import verdict

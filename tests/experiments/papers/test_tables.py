@@ -7,7 +7,8 @@ import warnings
 import pytest
 
 from experiments.contenders.preparing import parse_contender
-from experiments.papers.cells import choose_dataset, fitting_model, make_cells, make_federation
+from experiments.papers.cells import fitting_model, make_cells
+from experiments.papers.federations import choose_dataset, make_federation
 from experiments.papers.measures import MEASURES
 from experiments.papers.tables import find_table, merge, table_names
 from fl_core.base.errors import InputError
@@ -176,7 +177,7 @@ def test_equal_runs_share_a_record_and_different_ones_do_not():
 
 def test_a_missing_dataset_is_replaced_by_one_that_is_at_hand(monkeypatch):
     here = {"digits", "mnist5k"}
-    monkeypatch.setattr("experiments.papers.cells.dataset_available", lambda name: name in here)
+    monkeypatch.setattr("experiments.papers.federations.dataset_available", lambda name: name in here)
     assert choose_dataset("cifar10") == "mnist5k"
     assert choose_dataset("digits") == "digits"
     assert choose_dataset("cifar10", "cifar100") == "cifar100"
@@ -197,7 +198,7 @@ def test_the_programs_tables_print_what_the_papers_print(name):
 
 
 def test_the_programs_table_has_its_networks_and_images_and_its_steps(monkeypatch):
-    monkeypatch.setattr("experiments.papers.cells.dataset_available", lambda name: True)
+    monkeypatch.setattr("experiments.papers.federations.dataset_available", lambda name: True)
     cells = [*make_cells(find_table("feddpa-table1-program"), ("as-published",), 1, {})]
     cells += make_cells(find_table("feddpa-table2-program"), ("as-published",), 1, {})
     images = {(c.block, c.federation.model, c.federation.augmentation, c.federation.input_normalization) for c in cells}
