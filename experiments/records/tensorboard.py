@@ -63,6 +63,8 @@ def tag_of(metric: str) -> str:
     return f"{TAGS.get(name, f'other/{name}')}{dot and ' '}{layer}"
 
 
+SAMPLE_ERROR = "personal_accuracy_error"
+"""Metric that is 0 where no client is left out of the test: its chart would show nothing else."""
 HParam = str | float | int | bool
 
 
@@ -144,10 +146,12 @@ class RoundWriter:
     def round(self, index: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of communication round `index`; names as in `TAGS`, others go below "other/".
 
-        A value that is not finite has no place on a chart and is left out.
+        A value that is not finite has no place on a chart and is left out, as is the error of a sample of clients where
+        all are tested.
         """
         self._last_round = index
-        self._scalars({tag_of(name): value for name, value in metrics.items()}, index)
+        shown = {name: value for name, value in metrics.items() if value or name != SAMPLE_ERROR}
+        self._scalars({tag_of(name): value for name, value in shown.items()}, index)
 
     def basis(self, text: str) -> None:
         """Write on the Text page what the charts' ε rests on."""

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # type: ignore[import-untyped]
 
-from experiments.records.tensorboard import TAGS, RoundWriter, tag_of
+from experiments.records.tensorboard import SAMPLE_ERROR, TAGS, RoundWriter, tag_of
 from fl_core.base.errors import InputError
 from fl_core.run.plan import METRICS
 
@@ -39,6 +39,15 @@ def test_figures_come_back_under_readable_names(tmp_path: Path) -> None:
     assert sorted(events.Tags()["scalars"]) == sorted(TAGS.values())
     for place, tag in enumerate(TAGS.values()):
         assert scalars(events, tag) == [(index, place + index / 10) for index in (1, 2, 3)]
+
+
+def test_the_error_of_a_sample_of_clients_has_no_chart_where_all_are_tested(tmp_path: Path) -> None:
+    for folder, error in (("all", 0.0), ("some", 0.01)):
+        with RoundWriter(tmp_path / folder) as writer:
+            writer.round(1, {"personal_accuracy": 0.0, SAMPLE_ERROR: error})
+    tags = {TAGS["personal_accuracy"]}
+    assert set(read(tmp_path / "all").Tags()["scalars"]) == tags
+    assert set(read(tmp_path / "some").Tags()["scalars"]) == tags | {TAGS[SAMPLE_ERROR]}
 
 
 def test_tags_are_readable_grouped_and_unique() -> None:
