@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fl_core.base.arrays import BoolArray
 from fl_core.base.errors import InputError
+from fl_core.base.signatures import require_call
 
 _KEYWORDS = ("state", "episode_start", "deterministic")
 
@@ -38,7 +39,7 @@ def as_policy(source: Any, knobs: int) -> Policy:
         knobs: coordinates of an action.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or it asks for other arguments.
     """
     predict = getattr(source, "predict", None)
     if inspect.isclass(source) or not (callable(predict) or callable(source)):
@@ -48,6 +49,7 @@ def as_policy(source: Any, knobs: int) -> Policy:
             "stable-baselines3 are, or a function from observations to actions."
         )
     if not callable(predict):
+        require_call(source, "The policy", "an observation", (None,))
         return _Adapted(source, (), knobs)
     try:
         signature = inspect.signature(predict)
@@ -58,7 +60,10 @@ def as_policy(source: Any, knobs: int) -> Policy:
     except TypeError:
         takes = signature.parameters
         every = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
-        return _Adapted(predict, tuple(name for name in _KEYWORDS if every or name in takes), knobs)
+        keywords = tuple(name for name in _KEYWORDS if every or name in takes)
+        expected = "an observation and, by name, any of state, episode_start and deterministic"
+        require_call(predict, "The policy", expected, (None,), keywords)
+        return _Adapted(predict, keywords, knobs)
     policy: Policy = source
     return policy
 

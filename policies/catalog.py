@@ -11,6 +11,7 @@ from typing import Any
 from envs.signals import SIGNAL_SETS
 from fl_core.base.catalogue import Catalogue
 from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.signatures import require_call
 from fl_core.base.sources import told
 from policies.adaptive_quantile import AdaptiveQuantileClip, ExactQuantileClip
 from policies.base import Controller
@@ -69,7 +70,7 @@ def controller_class(given: Any, who: str) -> type[Controller]:
     """Check that what a user gives is a class of controllers that can be made and named.
 
     Raises:
-        InputError: it is none, or lacks an attribute or `decide`.
+        InputError: it is none, lacks an attribute or `decide`, or is made or asked with other arguments.
     """
     if not inspect.isclass(given) or not issubclass(given, Controller):
         kind = f"the class {given.__name__}" if inspect.isclass(given) else f"of type {type(given).__name__}"
@@ -79,6 +80,8 @@ def controller_class(given: Any, who: str) -> type[Controller]:
         require(text, f"{who} has no text as its {name}; give name, summary and label_format as class attributes.")
     missing = ", ".join(sorted(given.__abstractmethods__))
     require(not missing, f"{who} does not define {missing}.")
+    require_call(given.decide, who, "itself and what it sees", (None, None))
+    require_call(given.__init__, who, "itself, a view and its parameters' values", (None, None, None))
     known = isinstance(given.parameters, tuple) and all(isinstance(one, Parameter) for one in given.parameters)
     require(known, f"{who} has parameters that are no tuple of policies.Parameter.")
     require_name(f"{who}: needed_signals", given.needed_signals, SIGNAL_SETS)

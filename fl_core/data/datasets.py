@@ -16,6 +16,7 @@ from typing import Any
 from fl_core.base.arguments import checked
 from fl_core.base.arrays import IndexArray
 from fl_core.base.catalogue import Catalogue
+from fl_core.base.devices import check_device
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.libraries import Tensor, torch
 from fl_core.base.libraries import numpy as np
@@ -281,7 +282,8 @@ def load_dataset(
         where = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device is '{device}', but it must be a torch device such as cpu or cuda.") from error
-    require(where.type != "cuda" or torch.cuda.is_available(), f"device is '{device}', but torch finds no CUDA device.")
+    if where.type == "cuda":
+        check_device(str(where))
     members = _members(_load(name, entry, data_root(root).absolute()), population)
     return placed(members, where)
 

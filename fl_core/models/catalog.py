@@ -27,6 +27,10 @@ _BUILT_IN: dict[str, ModelEntry] = {
         _network("mlp", hidden=128), "one hidden layer of 128 units", "it has no convolution to normalise"
     ),
     "cnn2": ModelEntry(_network("cnn2"), "2 convolutions, 2 fully connected layers"),
+    "cnn2-wide": ModelEntry(
+        _network("cnn2_wide"),
+        "McMahan et al.'s for MNIST: 2 convolutions (32, 64), 2 fully connected layers (512); 1.66 M parameters there",
+    ),
     "cnn2-strided": ModelEntry(
         _network("cnn2_strided"), "2 convolutions of stride 2 (8, 16 channels), 2 fully connected layers: for long runs"
     ),

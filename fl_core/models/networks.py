@@ -68,6 +68,11 @@ def cnn2(shape: Shape, classes: int) -> nn.Sequential:
     return _convolutions(shape, [16, 32], 5, [64], classes)
 
 
+def cnn2_wide(shape: Shape, classes: int) -> nn.Sequential:
+    """Build the network that McMahan et al. (2017, section 3) train on MNIST."""
+    return _convolutions(shape, [32, 64], 5, [512], classes)
+
+
 def cnn2_strided(shape: Shape, classes: int) -> nn.Sequential:
     """Build two convolutions of stride 2, in the place of pooling, and two fully connected layers."""
     channels, height, width = shape

@@ -8,6 +8,7 @@ import torch
 from agents.config import TrainingConfig
 from fl_core.base.devices import check_device, find_device
 from fl_core.base.errors import InputError
+from fl_core.data.datasets import load_dataset
 from fl_core.run.config import FederationConfig
 
 
@@ -22,6 +23,12 @@ def test_a_numbered_device_is_taken_where_it_is_there(monkeypatch, make):
     for device in ("cuda", "cuda:0", "cuda:1"):
         assert make(device=device).device == device
     assert FederationConfig(device="cuda:1").resolve_device() == torch.device("cuda", 1)
+
+
+def test_a_dataset_is_refused_a_device_that_is_not_there(monkeypatch):
+    cuda_devices(monkeypatch, 1)
+    with pytest.raises(InputError, match=r"^device is 'cuda:7', but this machine has cuda:0\.$"):
+        load_dataset("digits", device="cuda:7")
 
 
 @pytest.mark.parametrize("make", [FederationConfig, TrainingConfig])

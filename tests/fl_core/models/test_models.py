@@ -54,6 +54,7 @@ def test_convolutions_are_the_convolutional_layers_without_norms():
 
 def test_the_strided_cnn_has_the_parameters_of_its_two_convolutions_and_two_dense_layers():
     kernels = 8 * 25 + 8 + 16 * 8 * 9 + 16
+    assert build_model("cnn2-wide", (1, 28, 28), 10).size == 1_663_370  # McMahan et al. (2017), section 3
     assert build_model("cnn2-strided", (1, 28, 28), 10).size == kernels + 16 * 36 * 32 + 32 + 32 * 10 + 10
     colours = build_model("cnn2-strided", (3, 32, 32), 10)
     assert colours.size == kernels + 2 * 8 * 25 + 16 * 49 * 32 + 32 + 32 * 10 + 10

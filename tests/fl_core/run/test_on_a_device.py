@@ -117,13 +117,14 @@ def test_every_setting_plays_on_a_device_and_is_read_once_a_round(name):
         same(figures, played(Federation(config, 2))[0])
 
 
+@pytest.mark.parametrize("executor", ["vectorized", "sequential"])
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_every_model_plays_on_a_device(model):
+def test_every_model_plays_on_a_device(model, executor):
     draw = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (12, 3, 32, 32), generator=draw).to(torch.uint8)
     labels = torch.arange(12) % 3
     dataset = Dataset("random", images, labels, images, labels, classes=3, scale=255.0)
-    config = config_of(model=model, clients=2, local_steps=1, batch_size=2, executor="sequential")
+    config = config_of(model=model, clients=2, local_steps=1, batch_size=2, executor=executor)
     with stand_in() as device:
         federation = Federation(config, 1, dataset)
         device.playing = True
