@@ -19,7 +19,8 @@ def accuracy_section(rows: Sequence[Row]) -> Section:
     words = f"Interquartile mean over runs{interval}."
     if rows[0].judged_by != "global_accuracy":
         words += (
-            " Part of the model stays on the clients, so there is no global model to test: the personal ones decide."
+            " The method makes models of the clients' own, so the personal ones decide. The global model is the "
+            "server's, without what clients keep to themselves."
         )
     return Section("Final accuracy", (words, _accuracy_table(rows), *_budget_flags(rows)))
 
@@ -59,11 +60,6 @@ def spent_cell(row: Row) -> str:
     return epsilons_text([(spent.target, spent.mean) for spent in row.spent])
 
 
-def global_cell(row: Row) -> str:
-    """Write the global accuracy, or a dash where the server's model lacks a part that stays on the clients."""
-    return estimate_text(row.global_accuracy, row.pairs > 1) if row.judged_by == "global_accuracy" else NONE
-
-
 def _accuracy_table(rows: Sequence[Row]) -> Table:
     learned = any(row.trainings > 1 for row in rows)
     headers = ("Controller", *(("Trainings",) * learned), "Global model, %", "Personal models, %", "ε spent", "Seeds")
@@ -71,7 +67,7 @@ def _accuracy_table(rows: Sequence[Row]) -> Table:
         (
             name_cell(row),
             *((str(row.trainings) if row.learned else NONE,) * learned),
-            global_cell(row),
+            estimate_text(row.global_accuracy, row.pairs > 1),
             estimate_text(row.personal_accuracy, row.pairs > 1),
             spent_cell(row),
             str(row.pairs),
@@ -93,13 +89,13 @@ def _difference_table(rows: Sequence[Row]) -> Table:
     lines = tuple(
         (
             name_cell(row),
-            points(row.difference) if row.judged_by == "global_accuracy" else NONE,
+            points(row.global_difference),
             points(row.personal_difference),
             _improvement_text(row),
             str(row.difference.pairs),
         )
         for row in rows
-        if row.difference and row.personal_difference and row.improvement is not None
+        if row.difference and row.global_difference and row.personal_difference and row.improvement is not None
     )
     return Table(headers, lines)
 

@@ -11,7 +11,6 @@ from experiments.reports import figures
 from experiments.reports.accuracy import (
     accuracy_section,
     difference_section,
-    global_cell,
     instance_section,
     name_cell,
     regret_section,
@@ -125,7 +124,7 @@ def table(comparison: Comparison, baseline_name: str | None = None) -> rich.tabl
     lines = tuple(
         (
             name_cell(row),
-            global_cell(row),
+            estimate_text(row.global_accuracy, row.pairs > 1),
             estimate_text(row.personal_accuracy, row.pairs > 1),
             points(row.difference) if row.difference else NONE,
             NONE if row.improvement is None else f"{row.improvement.value:.2f}",

@@ -72,6 +72,7 @@ class Row:
     """Metric that decides, see `Comparison`."""
     difference: Difference | None
     """That metric minus the baseline's, paired; None for the baseline itself."""
+    global_difference: Difference | None
     personal_difference: Difference | None
     improvement: Estimate | None
     """Probability of improvement over the baseline in that metric."""
@@ -131,6 +132,7 @@ def summarise(comparison: Comparison, baseline_name: str | None = None) -> list[
 
 def _row(comparison: Comparison, controller: ControllerResult, baseline: ControllerResult) -> Row:
     personal = Scores.of(controller, "personal_accuracy", comparison.drawn)
+    whole = Scores.of(controller, "global_accuracy", comparison.drawn)
     judged = Scores.of(controller, comparison.judged_by, comparison.drawn)
     other = None if controller.name == baseline.name else baseline
     rival = Scores.of(baseline, comparison.judged_by, comparison.drawn)
@@ -141,10 +143,13 @@ def _row(comparison: Comparison, controller: ControllerResult, baseline: Control
         learned=controller.learned,
         trainings=judged.trainings,
         pairs=len(judged.pairs),
-        global_accuracy=estimate(Scores.of(controller, "global_accuracy", comparison.drawn)),
+        global_accuracy=estimate(whole),
         personal_accuracy=estimate(personal),
         judged_by=comparison.judged_by,
         difference=paired_difference(judged, rival) if other else None,
+        global_difference=paired_difference(whole, Scores.of(other, "global_accuracy", comparison.drawn))
+        if other
+        else None,
         personal_difference=paired_difference(personal, Scores.of(other, "personal_accuracy", comparison.drawn))
         if other
         else None,

@@ -338,11 +338,19 @@ def test_a_few_targets_have_a_line_each_and_many_share_one() -> None:
     assert max(map(len, printed(many_targets(12)).splitlines())) <= 100
 
 
-def test_a_missing_global_model_is_explained() -> None:
+def test_the_servers_model_is_shown_beside_the_personal_ones_that_decide() -> None:
     personal = replace(six(), judged_by="personal_accuracy")
-    words = "Part of the model stays on the clients, so there is no global model to test"
-    assert words in markdown(personal, contents(personal))
-    assert words not in markdown(six(), contents(six()))
+    words = "so the personal ones decide. The global model is the server's, without what clients keep to themselves."
+    text, usual = (markdown(one, contents(one)) for one in (personal, six()))
+    assert words in text
+    assert words not in usual
+
+    def cells(page: str, section: str) -> list[list[str]]:
+        lines = page.partition(f"## {section}")[2].partition("\n## ")[0].splitlines()
+        return [line.split("|")[1:4] for line in lines if line.startswith("|")]
+
+    for section in ("Final accuracy", "Paired differences"):
+        assert cells(text, section) == cells(usual, section)
 
 
 def test_instances_that_nobody_played_are_left_out() -> None:
