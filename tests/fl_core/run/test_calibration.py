@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import fl_core.data.datasets as datasets
 import fl_core.run.calibration as calibration
-from fl_core import Federation, FederationConfig, RoundPlan, RunSettings
+from fl_core import Federation, FederationConfig, RoundPlan, RunSettings, register_dataset
 from fl_core.base.errors import InputError
 from fl_core.data.datasets import load_dataset
-from fl_core.run.calibration import calibrated_norm, random_dataset
+from fl_core.run.calibration import calibrate, calibrated_norm, random_dataset
 
 CONFIG = FederationConfig(executor="vectorized")
 
@@ -38,13 +41,50 @@ def test_one_step_of_one_client_is_the_gradient_on_random_data_times_the_rate() 
 
 def test_no_private_sample_and_no_budget_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = calibrated_norm(CONFIG)
-    original = load_dataset("digits")
-    other = random_dataset(original, len(original.train_labels))
     calibration._calibrated.cache_clear()
-    monkeypatch.setattr(calibration, "load_dataset", lambda *_: other)  # other samples of the same shape and number
+    monkeypatch.setattr(datasets, "load_dataset", _refused)
+    monkeypatch.setattr(datasets, "_load", _refused)
     assert calibrated_norm(CONFIG) == expected
     for changes in ({"epsilon": 2.0}, {"sampling_rate": 0.3}, {"rounds": 7}, {"noise_multiplier": 3.0}):
         assert calibrated_norm(FederationConfig(executor="vectorized", **changes)) == expected  # type: ignore[arg-type]
+
+
+def _refused(*_: object, **__: object) -> None:
+    raise AssertionError("a dataset was loaded")
+
+
+def test_of_a_dataset_of_ones_own_the_samples_do_not_matter() -> None:
+    draw = np.random.default_rng(0)
+    norms = set()
+    for name in ("first-forty", "other-forty"):
+        images, labels = draw.integers(0, 255, (40, 8, 8)).astype(np.uint8), np.arange(40) % 4
+        register_dataset(name, (images, draw.permutation(labels)))
+        norms.add(calibrated_norm(FederationConfig(dataset=name, clients=8, executor="vectorized")))
+    assert len(norms) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model": "mlp-small"},
+        {"placement": "local"},
+        {"placement": "distributed"},
+        {"method": "fedglp-adp"},
+        {"method": "dp-pfeddsu"},
+        {"update_scale": 5.0},
+    ],
+)
+def test_the_noised_coordinates_give_the_norm_of_the_noise_of_a_real_round(changes: dict[str, object]) -> None:
+    config = FederationConfig(executor="vectorized", rounds=1, **changes)  # type: ignore[arg-type]
+    found = calibrate(config)
+    figures = Federation(config).run_round(RoundPlan.constant(1, clip_norm=0.5)).figures
+    std = float(figures["clip_norm"][0] * figures["noise_multiplier"][0])
+    per_client = math.sqrt(config.clients) if config.placement == "local" else 1.0
+    norm = float(figures["release_noise"][0]) * config.clients
+    assert std * per_client * math.sqrt(found.noised) == pytest.approx(norm, rel=1e-4)
+    if "method" not in changes:
+        assert found.noised == pytest.approx(found.size, rel=1e-4)
 
 
 def test_a_runs_own_settings_count_but_its_hidden_scale_does_not() -> None:
