@@ -22,7 +22,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("records", "terminal"),
         ("statistics", "workers", "loading"),
         ("reports", "contenders"),
-        ("papers", "deployment"),
+        ("papers", "deployment", "advice"),
         ("lists", "options", "flower"),
         ("commands",),
         ("benchmarks", "cli"),

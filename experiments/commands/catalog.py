@@ -44,6 +44,11 @@ COMMANDS = {
         "run:RunCommand",
         "run:RunOptions",
     ),
+    "advise": Entry(
+        "what to expect of a setting before it runs: usability, rounds, clip norm, controllers",
+        "advise:AdviseCommand",
+        "advise:AdviseOptions",
+    ),
     "train": Entry(
         "train a controller with one of the learning algorithms (`dpilot list algorithms`)",
         "train:TrainCommand",

@@ -17,9 +17,9 @@ from agents.trainer import CONTROLLER
 from agents.training import require_knobs, resume, train
 from envs import EnvCore, Setting
 from envs.playing import RowProgress
-from envs.tasks import find_task
 from experiments.commands.interruptions import resumable
 from experiments.commands.train_seeds import MADE_IN, OPTIONS, SEEDS, holds_several, is_complete, train_seeds
+from experiments.commands.typed import typed_options
 from experiments.options.train import TrainOptions
 from experiments.records.consistency import SUMMARY
 from experiments.records.folder import make_run_folder, write_yaml
@@ -28,7 +28,6 @@ from experiments.records.order import described, read_order, require_same_order,
 from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
 from fl_core.base.files import read_json, write_json
-from fl_core.run.budget import stated
 
 _NOT_COMPARED = ("executor", "device", "memory_limit_mib", "data_root", "population")
 """Settings of a training that its comparison does not take over: it is judged on other clients, maybe elsewhere."""
@@ -124,12 +123,7 @@ def _progress(folder: Path) -> str:
 def compare_command(blueprint: Blueprint, folder: Path) -> str:
     """Compose the command that compares a trained controller in the setting it was trained in."""
     task = str(blueprint.settings["task"])
-    changes: list[str] = []
-    settings = stated(blueprint.settings)
-    for name, value in asdict(find_task(task).federation).items():
-        chosen = settings.get(name, value)
-        if chosen != value and name not in _NOT_COMPARED:
-            changes += [f"--{name.replace('_', '-')}", str(chosen)]
+    changes = typed_options(task, blueprint.settings, _NOT_COMPARED)
     if blueprint.settings.get("generator"):
         changes += ["--generator", str(blueprint.settings["generator"])]
     controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]

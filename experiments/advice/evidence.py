@@ -1,0 +1,216 @@
+"""What controllers have gained in settings near one: read from the committed result pages on control."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from envs.tasks import find_task
+from experiments.advice.rule import agreement_of
+from experiments.advice.signal import Signal, Updates, changed, signal_of
+from experiments.contenders.instances import drawn, vary
+from experiments.records.comparison import Instance
+from experiments.records.plain_yaml import read_yaml
+from experiments.statistics.resampling import Difference, Scores, paired_difference
+from fl_core.base.errors import InputError
+from fl_core.run.config import FederationConfig
+
+PAGES = "experiments.results.control"
+"""Package whose files NAME.yaml and NAME.csv are the pages: options and runs of a comparison."""
+BASELINE = "fixed"
+"""Controller that gains are counted from: the task's clip norm, the choice of somebody who has tuned nothing."""
+FACTORS = {"signal to noise": 1.5, "length of updates": 1.5, "epsilon": 3.0, "clients": 4.0}
+"""Factors, up or down, within which a setting is near another."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a setting lies among others: the numbers that decide which controller is good there."""
+
+    signal: float
+    norm: float
+    epsilon: float
+    clients: int
+
+    @classmethod
+    def of(cls, config: FederationConfig, updates: Updates, signal: Signal) -> Place:
+        """Place a configuration."""
+        return cls(signal.of_run, updates.norm, config.epsilon, config.clients)
+
+    def distance(self, other: Place) -> tuple[float, str]:
+        """Find how far another place is, and in what most: 1 at the end of `FACTORS`, in logarithms."""
+        pairs = zip(FACTORS.items(), vars(self).values(), vars(other).values(), strict=True)
+        return max((abs(math.log(mine / theirs)) / math.log(factor), name) for (name, factor), mine, theirs in pairs)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Runs of one instance of a page.
+
+    Attributes:
+        page: name of the page.
+        instance: name of its instance.
+        config: settings of the federation.
+        accuracy: final global accuracy, mean over trainings, by controller and seed.
+        free: controllers that were neither trained nor searched for.
+        raw: controllers that saw exact figures of the clients.
+    """
+
+    page: str
+    instance: str
+    config: FederationConfig
+    accuracy: Mapping[str, Mapping[int, float]]
+    free: frozenset[str]
+    raw: frozenset[str]
+
+    def place(self) -> Place:
+        """Work out where it lies."""
+        updates = Updates.of(self.config)
+        signal = signal_of(self.config, updates.noised, agreement_of(self.config, updates.classes))
+        return Place.of(self.config, updates, signal)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a controller gained over the baseline in settings near one.
+
+    Attributes:
+        controller: its spec.
+        difference: final global accuracy minus that of the baseline on the same seed; None without evidence.
+        pages: pages that it is from.
+        free: True if it was neither trained nor searched for.
+        raw: True if it saw exact figures of the clients, which no ε covers.
+    """
+
+    controller: str
+    difference: Difference | None
+    pages: tuple[str, ...] = ()
+    free: bool = True
+    raw: bool = False
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """Evidence near a setting.
+
+    Attributes:
+        gains: of every controller of the pages, the largest first, those without evidence last.
+        found: instances that are near.
+        nearest: distance of the nearest instance of all, and what it is farthest in.
+        where: its page and name.
+    """
+
+    gains: tuple[Gain, ...] = ()
+    found: tuple[Evidence, ...] = field(default=(), repr=False)
+    nearest: tuple[float, str] = (math.inf, "")
+    where: str = ""
+
+
+def near(place: Place, pages: Sequence[Evidence] | None = None) -> Nearby:
+    """Gather what is known near a place; `pages` in place of the committed ones."""
+    known = list(read_pages() if pages is None else pages)
+    placed = [(place.distance(one.place()), one) for one in known if _may_be_near(place, one)]
+    if not placed:
+        return Nearby(tuple(Gain(name, None) for name in _names(known)))
+    nearest, where = min(placed, key=lambda pair: pair[0][0])
+    found = tuple(one for distance, one in placed if distance[0] <= 1)
+    gains = [_gain(name, found) for name in _names(known)]
+    gains.sort(key=lambda one: -math.inf if one.difference is None else one.difference.mean, reverse=True)
+    return Nearby(tuple(gains), found, nearest, f"{where.page}: {where.instance}".rstrip(": "))
+
+
+def _may_be_near(place: Place, one: Evidence) -> bool:
+    """Return False where ε or the number of clients, which cost nothing to know, are too far away already."""
+    pairs = {"epsilon": one.config.epsilon / place.epsilon, "clients": one.config.clients / place.clients}
+    return all(abs(math.log(ratio)) <= math.log(FACTORS[name]) for name, ratio in pairs.items())
+
+
+def _names(pages: Sequence[Evidence]) -> list[str]:
+    return [name for name in dict.fromkeys(name for one in pages for name in one.accuracy) if name != BASELINE]
+
+
+def _gain(controller: str, found: Sequence[Evidence]) -> Gain:
+    """Compare a controller with the baseline on all pairs of near instances that have both."""
+    own, base = dict[tuple[str, int], list[float]](), dict[tuple[str, int], list[float]]()
+    both = [one for one in found if controller in one.accuracy and BASELINE in one.accuracy]
+    for one in both:
+        mine, theirs = one.accuracy[controller], one.accuracy[BASELINE]
+        for seed in mine.keys() & theirs.keys():
+            pair = (f"{one.page}: {one.instance}", seed)
+            own[pair], base[pair] = [mine[seed]], [theirs[seed]]
+    if not own:
+        return Gain(controller, None)
+    difference = paired_difference(Scores(own, drawn=True), Scores(base, drawn=True))
+    free = all(controller in one.free for one in both)
+    pages = tuple(dict.fromkeys(one.page for one in both))
+    return Gain(controller, difference, pages, free, any(controller in one.raw for one in both))
+
+
+# ---------------------------------------------------------------- reading the pages
+
+
+def read_pages() -> Iterator[Evidence]:
+    """Read every committed page; one that is no comparison, or of settings that are gone, is left out."""
+    folder = files(PAGES)
+    for page in sorted(one.name.removesuffix(".csv") for one in folder.iterdir() if one.name.endswith(".csv")):
+        options = Path(str(folder.joinpath(f"{page}.yaml")))
+        rows = list(csv.DictReader(io.StringIO(folder.joinpath(f"{page}.csv").read_text(encoding="utf-8"))))
+        try:
+            yield from read_page(page, read_yaml(options) if options.is_file() else {}, rows)
+        except (InputError, KeyError):
+            continue
+
+
+def read_page(page: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Iterator[Evidence]:
+    """Read a page from its options, {} for those of the task, and the lines of its runs."""
+    runs = [row for row in rows if row["role"] == "controller"]
+    config, instances = _instances({**options, **options.get("federation", {})}, runs[0])
+    for name, own in _by_instance(runs).items():
+        changes = dict(instances.get(name, {})) | {"epsilon": float(own[0]["epsilon"])}
+        yield Evidence(
+            page,
+            name,
+            changed(config, **changes),
+            _accuracies(own),
+            frozenset(row["controller"] for row in own if row["training_rounds"] == row["search_rounds"] == "0"),
+            frozenset(row["controller"] for row in own if "raw" in row["signal_classes"].split()),
+        )
+
+
+def _instances(options: Mapping[str, Any], run: Mapping[str, str]) -> tuple[FederationConfig, dict[str, Any]]:
+    """Make the settings that a page's runs share, and the changes of each instance by name."""
+    kinds = FederationConfig.__dataclass_fields__
+    names = {name.replace("-", "_"): value for name, value in options.items()}
+    own = {name: value for name, value in names.items() if name in kinds and name != "epsilon"}
+    shared = {"clients": int(run["clients"]), "rounds": int(run["planned_rounds"]), "delta": float(run["delta"])}
+    given = {**shared, "method": run["method"], "dataset": run["dataset"], "population": run["population"]}
+    config = find_task(run["task"], **{**given, **own}).federation
+    found: tuple[Instance, ...] = ()
+    if names.get("generator"):
+        found = drawn(str(names["generator"]), int(names.get("draws", 10)), config)
+    elif names.get("vary"):
+        listed = names["vary"] if isinstance(names["vary"], list) else [names["vary"]]
+        found = vary([str(one) for one in listed], config)
+    return config, {one.name: one.changes for one in found}
+
+
+def _by_instance(rows: Sequence[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for row in rows:
+        found.setdefault(row["instance"], []).append(row)
+    return found
+
+
+def _accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[int, float]]:
+    """Average the final accuracy over trainings, by controller and seed."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        by_seed = found.setdefault(row["controller"], {})
+        by_seed.setdefault(int(row["seed"]), []).append(float(row["global_accuracy"]))
+    return {name: {seed: sum(all_) / len(all_) for seed, all_ in seeds.items()} for name, seeds in found.items()}
