@@ -80,7 +80,7 @@ def test_leads_are_means_of_paired_differences_over_all_tables_of_a_setting(tmp_
     assert row[5].startswith("0.0 [")
     assert {line[0]: line[1] for line in leads_table([board]).rows}["probe"].startswith("+5.")
     assert "beats the best fixed clip norm, which takes a search, in 1 of 1 cases" in answer([board])[0]
-    assert "and loses to it in 1 (digits, ε = 2.5: −2.2" in answer([board])[1]
+    assert "and loses to it in 1 (ppo on digits, ε = 2.5: −2.2" in answer([board])[1]
 
 
 def test_tables_of_other_names_or_methods_are_left_to_their_pages(tmp_path: Path) -> None:
