@@ -90,9 +90,9 @@ class PaperOptions(Resumable):
         self._check_settings(table)
 
     def _check_settings(self, table: PaperTable) -> None:
-        """Refuse changes that the first of the cells in a block does not allow: they are the same for all."""
+        """Refuse changes that the first cell of a row does not allow: they are the same for all columns."""
         change, places = self.changed(), self.places(table, self.changed())
-        for name, row, column in {one[0]: one for one in reversed(places)}.values() if change else ():
+        for name, row, column in {one[:2]: one for one in reversed(places)}.values() if change else ():
             block = table.blocks[name]
             values = merge(*layers_of(block, row, column, choose_dataset(block.dataset, self.dataset)), change)
             own = {key: values.pop(key, usual) for key, usual in OWN_DEFAULTS.items()}
