@@ -6,14 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agents.algorithms import ALGORITHMS, default_text
-from agents.bundle import load_controller
 from agents.curricula import CURRICULA
-from agents.folders import CARD, PRETRAINED, pretrained_folders
+from agents.folders import CARD, PRETRAINED, RECORD, pretrained_folders
 from agents.formats import EXPORTED
 from agents.loggers import LOGGERS
 from agents.online_spec import KNOBS, NAME
 from experiments.contenders.specs import LEARNED, TUNED, TUNED_ROUNDS
 from experiments.lists.rows import Rows, parts_of
+from fl_core.base.files import read_json
 from fl_core.base.sources import BUILT_IN
 from policies.base import Controller
 from policies.catalog import CONTROLLERS
@@ -37,7 +37,7 @@ def controllers() -> Rows:
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
     for name, folder in pretrained_folders().items():
-        view = load_controller(folder).view
+        view = read_json(folder / RECORD)["settings"]  # what comes with the package is read without its policy
         yield (f"{PRETRAINED}:{name}", _summary(folder / CARD), view["signals"], _spaced(view["knobs"]), BUILT_IN.words)
     for algorithm in LEARNED:
         made = "`dpilot import`" if algorithm in EXPORTED else f"`dpilot train --algo {algorithm}` or `dpilot import`"
