@@ -21,7 +21,9 @@ class Advice:
         updates: length of the clients' updates on random data.
         rule: what is kept in spite of noise.
         own: the setting's own rounds and rate.
-        rounds, rates: those that were looked at, its own among them; no rates where all clients take part.
+        rounds: those that were looked at, its own among them.
+        rates: those that were looked at for the rounds that are advised, its own among them; none where all clients
+            take part.
         nearby: what controllers gained in settings near it.
     """
 
@@ -49,30 +51,30 @@ class Advice:
         return recommended(self.rounds)
 
     @property
-    def best_rate(self) -> Choice:
-        """Sampling rate that is advised, at the setting's own rounds."""
-        return recommended(self.rates) if self.rates else self.own
+    def best(self) -> Choice:
+        """Rounds and sampling rate that are advised."""
+        return recommended(self.rates) if self.rates else self.best_rounds
 
     @property
     def clip(self) -> float:
-        """Clip norm that is advised for the rounds that are, in the units of the configuration."""
-        return self.best_rounds.multiple * self.updates.norm
+        """Clip norm that is advised for those, in the units of the configuration."""
+        return self.best.multiple * self.updates.norm
 
     @property
     def controller(self) -> str:
-        """Controller that is advised: the one of the largest certain gain that needs no search; else the decay."""
+        """Controller that is advised: at hand, with a certain gain, the largest of the nearest page; else the decay."""
         sure = [one for one in self.nearby.gains if one.free and not one.raw and _is_sure(one)]
         return sure[0].controller if sure else self.decay
 
     @property
     def fixed(self) -> str:
         """Spec of the fixed clip norm that is advised."""
-        return f"fixed:{self.best_rounds.multiple:.2g}x"
+        return f"fixed:{self.best.multiple:.2g}x"
 
     @property
     def decay(self) -> str:
         """Spec of a decay from twice to half that clip norm."""
-        return f"exponential-decay:{2 * self.best_rounds.multiple:.2g}x:{self.best_rounds.multiple / 2:.2g}x"
+        return f"exponential-decay:{2 * self.best.multiple:.2g}x:{self.best.multiple / 2:.2g}x"
 
     def wanted(self) -> dict[str, tuple[int, float]]:
         """List what would make privacy usable, and marginal, where it is not: (clients, ε), either alone."""
@@ -101,13 +103,13 @@ def advise(config: FederationConfig) -> Advice:
     rounds = over_rounds(config, updates, rule)
     own = next(one for one in rounds if one.rounds == config.rounds)
     place = Place.of(config, updates, own.signal)
-    rates = over_rates(config, updates, rule)
+    rates = over_rates(changed(config, rounds=recommended(rounds).rounds), updates, rule)
     return Advice(config, updates, rule, own, tuple(rounds), tuple(rates), near(place))
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
     """Write the advice as JSON values by name."""
-    own, best = advice.own, advice.best_rounds
+    own, best = advice.own, advice.best
     return {
         "epsilon": advice.config.epsilon,
         "delta": advice.config.delta,
@@ -130,7 +132,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "sampling_rates": [_choice(one, advice) for one in advice.rates],
         "recommended": {
             "rounds": best.rounds,
-            "sampling_rate": advice.best_rate.sampling_rate,
+            "sampling_rate": best.sampling_rate,
             "clip_norm": advice.clip,
             "clip_norm_in_calibrated_norms": best.multiple,
             "fixed": advice.fixed,
@@ -168,7 +170,7 @@ def _gain(gain: Gain) -> dict[str, Any]:
         "gain": None if found is None else found.mean,
         "interval": None if found is None else list(found.interval),
         "pairs": 0 if found is None else found.pairs,
-        "pages": list(gain.pages),
+        "page": gain.page,
         "needs_search_or_training": not gain.free,
         "raw_signals": gain.raw,
     }

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from agents.folders import is_pretrained
 from envs.tasks import find_task
 from experiments.advice.rule import agreement_of
 from experiments.advice.signal import Signal, Updates, changed, signal_of
@@ -18,7 +19,7 @@ from experiments.contenders.instances import drawn, vary
 from experiments.records.comparison import Instance
 from experiments.records.plain_yaml import read_yaml
 from experiments.statistics.resampling import Difference, Scores, paired_difference
-from fl_core.base.errors import InputError
+from fl_core.base.errors import InputError, require_name
 from fl_core.run.config import FederationConfig
 
 PAGES = "experiments.results.control"
@@ -31,22 +32,26 @@ FACTORS = {"signal to noise": 1.5, "length of updates": 1.5, "epsilon": 3.0, "cl
 
 @dataclass(frozen=True)
 class Place:
-    """Where a setting lies among others: the numbers that decide which controller is good there."""
+    """Where a setting lies among others: the method, and the numbers that decide which controller is good there."""
 
     signal: float
     norm: float
     epsilon: float
     clients: int
+    method: str = ""
 
     @classmethod
     def of(cls, config: FederationConfig, updates: Updates, signal: Signal) -> Place:
         """Place a configuration."""
-        return cls(signal.of_run, updates.norm, config.epsilon, config.clients)
+        return cls(signal.of_run, updates.norm, config.epsilon, config.clients, config.method)
 
     def distance(self, other: Place) -> tuple[float, str]:
         """Find how far another place is, and in what most: 1 at the end of `FACTORS`, in logarithms."""
-        pairs = zip(FACTORS.items(), vars(self).values(), vars(other).values(), strict=True)
-        return max((abs(math.log(mine / theirs)) / math.log(factor), name) for (name, factor), mine, theirs in pairs)
+        if other.method != self.method:
+            return math.inf, "method"
+        mine, theirs = ((one.signal, one.norm, one.epsilon, one.clients) for one in (self, other))
+        pairs = zip(FACTORS.items(), mine, theirs, strict=True)
+        return max((abs(math.log(own / its)) / math.log(factor), name) for (name, factor), own, its in pairs)
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Evidence:
         instance: name of its instance.
         config: settings of the federation.
         accuracy: final global accuracy, mean over trainings, by controller and seed.
-        free: controllers that were neither trained nor searched for.
+        free: controllers at hand: that need no search, and no training unless they come with the package.
         raw: controllers that saw exact figures of the clients.
     """
 
@@ -83,14 +88,14 @@ class Gain:
     Attributes:
         controller: its spec.
         difference: final global accuracy minus that of the baseline on the same seed; None without evidence.
-        pages: pages that it is from.
-        free: True if it was neither trained nor searched for.
+        page: page that it is from, the nearest that has both.
+        free: True if it is at hand: it needs no search, and no training unless it comes with the package.
         raw: True if it saw exact figures of the clients, which no ε covers.
     """
 
     controller: str
     difference: Difference | None
-    pages: tuple[str, ...] = ()
+    page: str = ""
     free: bool = True
     raw: bool = False
 
@@ -100,7 +105,8 @@ class Nearby:
     """Evidence near a setting.
 
     Attributes:
-        gains: of every controller of the pages, the largest first, those without evidence last.
+        gains: of every controller of the pages: those of the nearest page first, the largest before the others; those
+            without evidence last. Gains of one page are of the same runs, those of two are not.
         found: instances that are near.
         nearest: distance of the nearest instance of all, and what it is farthest in.
         where: its page and name.
@@ -116,17 +122,28 @@ def near(place: Place, pages: Sequence[Evidence] | None = None) -> Nearby:
     """Gather what is known near a place; `pages` in place of the committed ones."""
     known = list(read_pages() if pages is None else pages)
     placed = [(place.distance(one.place()), one) for one in known if _may_be_near(place, one)]
-    if not placed:
-        return Nearby(tuple(Gain(name, None) for name in _names(known)))
-    nearest, where = min(placed, key=lambda pair: pair[0][0])
-    found = tuple(one for distance, one in placed if distance[0] <= 1)
-    gains = [_gain(name, found) for name in _names(known)]
-    gains.sort(key=lambda one: -math.inf if one.difference is None else one.difference.mean, reverse=True)
-    return Nearby(tuple(gains), found, nearest, f"{where.page}: {where.instance}".rstrip(": "))
+    placed.sort(key=lambda pair: pair[0][0])
+    found = [one for distance, one in placed if distance[0] <= 1]
+    gains: dict[str, Gain] = {}
+    for page in dict.fromkeys(one.page for one in found):
+        own = [one for one in found if one.page == page]
+        new = [_gain(name, own) for name in _names(own) if name not in gains]
+        new = [one for one in new if one.difference is not None]
+        gains |= {one.controller: one for one in sorted(new, key=_size, reverse=True)}
+    unknown = [Gain(name, None) for name in _names(known) if name not in gains]
+    nearest, where = placed[0] if placed else ((math.inf, ""), None)
+    named = "" if where is None else f"{where.page}: {where.instance}".rstrip(": ")
+    return Nearby((*gains.values(), *unknown), tuple(found), nearest, named)
+
+
+def _size(gain: Gain) -> float:
+    return -math.inf if gain.difference is None else gain.difference.mean
 
 
 def _may_be_near(place: Place, one: Evidence) -> bool:
-    """Return False where ε or the number of clients, which cost nothing to know, are too far away already."""
+    """Return False where method, ε or number of clients, which cost nothing to know, are too far away already."""
+    if one.config.method != place.method:
+        return False
     pairs = {"epsilon": one.config.epsilon / place.epsilon, "clients": one.config.clients / place.clients}
     return all(abs(math.log(ratio)) <= math.log(FACTORS[name]) for name, ratio in pairs.items())
 
@@ -136,23 +153,25 @@ def _names(pages: Sequence[Evidence]) -> list[str]:
 
 
 def _gain(controller: str, found: Sequence[Evidence]) -> Gain:
-    """Compare a controller with the baseline on all pairs of near instances that have both."""
+    """Compare a controller with the baseline on all pairs of a page's near instances that have both."""
     own, base = dict[tuple[str, int], list[float]](), dict[tuple[str, int], list[float]]()
     both = [one for one in found if controller in one.accuracy and BASELINE in one.accuracy]
     for one in both:
         mine, theirs = one.accuracy[controller], one.accuracy[BASELINE]
         for seed in mine.keys() & theirs.keys():
-            pair = (f"{one.page}: {one.instance}", seed)
-            own[pair], base[pair] = [mine[seed]], [theirs[seed]]
+            own[one.instance, seed], base[one.instance, seed] = [mine[seed]], [theirs[seed]]
     if not own:
         return Gain(controller, None)
-    difference = paired_difference(Scores(own, drawn=True), Scores(base, drawn=True))
-    free = all(controller in one.free for one in both)
-    pages = tuple(dict.fromkeys(one.page for one in both))
-    return Gain(controller, difference, pages, free, any(controller in one.raw for one in both))
+    drawn = len({instance for instance, _ in own}) > 1  # then instances are resampled, else the seeds of the only one
+    difference = paired_difference(Scores(own, drawn), Scores(base, drawn))
+    free, raw = (all(controller in one.free for one in both), any(controller in one.raw for one in both))
+    return Gain(controller, difference, both[0].page, free, raw)
 
 
 # ---------------------------------------------------------------- reading the pages
+
+_BUDGET = ("epsilon", "noise_multiplier")
+"""Options that every run states as its ε."""
 
 
 def read_pages() -> Iterator[Evidence]:
@@ -172,32 +191,38 @@ def read_page(page: str, options: Mapping[str, Any], rows: Sequence[Mapping[str,
     runs = [row for row in rows if row["role"] == "controller"]
     config, instances = _instances({**options, **options.get("federation", {})}, runs[0])
     for name, own in _by_instance(runs).items():
-        changes = dict(instances.get(name, {})) | {"epsilon": float(own[0]["epsilon"])}
+        require_name("instance", name, instances)
+        changes = dict(instances[name]) | {"epsilon": float(own[0]["epsilon"])}
         yield Evidence(
             page,
             name,
             changed(config, **changes),
             _accuracies(own),
-            frozenset(row["controller"] for row in own if row["training_rounds"] == row["search_rounds"] == "0"),
+            frozenset(row["controller"] for row in own if _is_at_hand(row)),
             frozenset(row["controller"] for row in own if "raw" in row["signal_classes"].split()),
         )
+
+
+def _is_at_hand(row: Mapping[str, str]) -> bool:
+    ready = row["training_rounds"] == "0" or is_pretrained(row["controller"])
+    return ready and row["search_rounds"] == "0"
 
 
 def _instances(options: Mapping[str, Any], run: Mapping[str, str]) -> tuple[FederationConfig, dict[str, Any]]:
     """Make the settings that a page's runs share, and the changes of each instance by name."""
     kinds = FederationConfig.__dataclass_fields__
     names = {name.replace("-", "_"): value for name, value in options.items()}
-    own = {name: value for name, value in names.items() if name in kinds and name != "epsilon"}
+    own = {name: value for name, value in names.items() if name in kinds and name not in _BUDGET}
     shared = {"clients": int(run["clients"]), "rounds": int(run["planned_rounds"]), "delta": float(run["delta"])}
     given = {**shared, "method": run["method"], "dataset": run["dataset"], "population": run["population"]}
     config = find_task(run["task"], **{**given, **own}).federation
     found: tuple[Instance, ...] = ()
     if names.get("generator"):
-        found = drawn(str(names["generator"]), int(names.get("draws", 10)), config)
+        found = drawn(str(names["generator"]), int(names.get("draws", 10)), config, int(names.get("first_draw", 0)))
     elif names.get("vary"):
         listed = names["vary"] if isinstance(names["vary"], list) else [names["vary"]]
         found = vary([str(one) for one in listed], config)
-    return config, {one.name: one.changes for one in found}
+    return config, {one.name: one.changes for one in found} or {"": {}}
 
 
 def _by_instance(rows: Sequence[Mapping[str, str]]) -> dict[str, list[Mapping[str, str]]]:

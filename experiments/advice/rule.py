@@ -19,6 +19,8 @@ the second, where noise takes more than training gives, not usable; marginal bet
 VERDICTS = ("not usable", "marginal", "usable")
 LONGEST_CLIP = 1.0
 """Longest clip norm that is advised, in calibrated lengths: beyond it few updates get longer, and the noise does."""
+_PARTS = 32
+"""Steps in which less signal is looked at, for travels that are too short for all of it."""
 SPARED = 0.02
 """Share that fewer rounds may cost for being fewer."""
 
@@ -32,8 +34,9 @@ class Rule:
 
         kept = s²/(s² + H²(1 + T₀/T)) · exp(−ln²(X/W)/2v²),  W = W₀ s^β,
 
-    v being v₁ for travels shorter than the best, W, and v₂ for longer ones. The first factor is the share that signal
-    has of the released power; clip norm × rounds being about constant is the second. s = a·Q, with the Q of
+    v being v₁ for travels shorter than the best, W, and v₂ for longer ones; where less signal would keep more of a
+    travel that is too short for it, so much is kept, as more signal does no harm. The first factor is the share that
+    signal has of the released power; clip norm × rounds being about constant is the second. s = a·Q, with the Q of
     `experiments.advice.signal` and the agreement a = a₀ exp(−γκ), the norm of the mean clipped update over C, which
     falls with the rate κ of how few classes a client holds (`fl_core.data.partition.concentration`).
 
@@ -74,6 +77,12 @@ class Rule:
 
     def kept_at(self, signal: float, rounds: float, travel: float) -> float:
         """Compute the share that is kept at a travel in lengths of a gradient."""
+        fits = (travel / self.travel) ** (1 / self.exponent)  # the s that it is the best for
+        if signal <= fits:
+            return self._off(signal, rounds, travel)
+        return max(self._off(fits * (signal / fits) ** (part / _PARTS), rounds, travel) for part in range(_PARTS + 1))
+
+    def _off(self, signal: float, rounds: float, travel: float) -> float:
         off = math.log(travel / self.best_travel(signal))
         width = self.short if off < 0 else self.long
         return self.kept(signal, rounds) * math.exp(-0.5 * (off / width) ** 2)

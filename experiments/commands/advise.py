@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from agents.folders import is_pretrained
 from experiments.advice.advice import Advice, advise, as_json
 from experiments.advice.choices import Choice
-from experiments.advice.evidence import BASELINE, FACTORS, Gain
-from experiments.advice.rule import MARGINAL, SPARED, USABLE, evidence_of_rule
+from experiments.advice.evidence import BASELINE, FACTORS, Gain, Nearby
+from experiments.advice.rule import MARGINAL, SPARED, USABLE, VERDICTS, evidence_of_rule
 from experiments.commands.typed import typed_options
 from experiments.options.advise import AdviseOptions
 from experiments.reports.tables import Table
@@ -42,14 +43,17 @@ class AdviseCommand(AdviseOptions):
 
 
 def next_commands(task: str, config: FederationConfig, advice: Advice) -> list[str]:
-    """Compose the commands that try what is advised on proxy clients, and then run it."""
-    chosen = {**asdict(config), "rounds": advice.best_rounds.rounds, "sampling_rate": advice.best_rate.sampling_rate}
+    """Compose the commands that try what is advised on proxy clients, and then run it, or look at more clients."""
+    chosen = {**asdict(config), "rounds": advice.best.rounds, "sampling_rate": advice.best.sampling_rate}
     names = [name for name in _CHOSEN if name not in ("rounds", "sampling_rate")]
     own = ["--task", task, *typed_options(task, chosen, names)]
     rivals = dict.fromkeys((BASELINE, advice.fixed, advice.decay, advice.controller))
     compare = ["dpilot", "compare", *own, "--population", "proxy", "--controllers", *rivals, "--seeds", "10"]
-    run = ["dpilot", "run", *own, "--controller", advice.controller]
-    return [shlex.join(compare), shlex.join(run)]
+    if advice.verdict == VERDICTS[0]:
+        clients, _ = advice.wanted()[VERDICTS[2]]
+        more = typed_options(task, {**asdict(config), "clients": clients})
+        return [shlex.join(compare), shlex.join(["dpilot", "advise", "--task", task, *more])]
+    return [shlex.join(compare), shlex.join(["dpilot", "run", *own, "--controller", advice.controller])]
 
 
 def _print(advice: Advice, commands: Sequence[str], shown: Console) -> None:
@@ -65,11 +69,13 @@ def _print(advice: Advice, commands: Sequence[str], shown: Console) -> None:
     for name, text in _lines(advice):
         grid.add_row(f"  {name}", text)
     shown.print(grid)
-    shown.print(_choices(advice, advice.rounds, "rounds", advice.best_rounds).terminal())
+    shown.print(_choices("rounds", [one.rounds for one in advice.rounds], advice.rounds, advice).terminal())
     if advice.rates:
-        shown.print(_choices(advice, advice.rates, "sampling rate", advice.best_rate).terminal())
+        name = f"sampling rate, {advice.best.rounds} rounds"
+        shown.print(_choices(name, [one.sampling_rate for one in advice.rates], advice.rates, advice).terminal())
     shown.print(_controllers(advice).terminal())
-    shown.print("Next, on proxy clients and then for good:")
+    usable = advice.verdict != VERDICTS[0]
+    shown.print(f"Next, on proxy clients and then {'for good' if usable else 'with as many clients as would do'}:")
     for command in commands:
         shown.print(f"  {command}", soft_wrap=True)
 
@@ -97,7 +103,7 @@ def _lines(advice: Advice) -> Iterator[tuple[str, str]]:
             f"{verdict} with",
             f"{clients:,} clients like these at this epsilon, or epsilon {epsilon:.3g} with these clients",
         )
-    best = advice.best_rounds
+    best = advice.best
     yield (
         "clip norm",
         f"{best.multiple * updates.norm:.3g} ({best.multiple:.2g}x) for {best.rounds} rounds: best clip norm × rounds "
@@ -121,21 +127,22 @@ def _read_text(config: FederationConfig) -> str:
     return f"of dataset {config.dataset} the images' shape, the number of classes and of samples; no sample is used"
 
 
-def _choices(advice: Advice, choices: Sequence[Choice], name: str, best: Choice) -> Table:
-    """Tabulate numbers of rounds, or sampling rates."""
+def _choices(name: str, values: Sequence[float], choices: Sequence[Choice], advice: Advice) -> Table:
+    """Tabulate numbers of rounds, or sampling rates, `values`."""
+    own = (advice.config.rounds, advice.config.sampling_rate)
+    best = (advice.best_rounds, advice.best)
     rows = [
         (
-            f"{one.rounds if name == 'rounds' else format(one.sampling_rate, 'g')}"
-            + (" (as set)" if (one.rounds, one.sampling_rate) == (advice.own.rounds, advice.own.sampling_rate) else ""),
+            f"{value:g}" + (" (as set)" if value in own else ""),
             f"{one.signal.noise_multiplier:.3g}",
             f"{one.signal.expected_of_round:.3g}",
             f"{one.signal.of_run:.3g}",
             f"{one.multiple:.2g}x",
             f"{100 * one.kept:.0f}",
             f"{one.work:,.0f}",
-            "yes" if one is best else "",
+            "yes" if one in best else "",
         )
-        for one in choices
+        for value, one in zip(values, choices, strict=True)
     ]
     headers = (
         name,
@@ -159,33 +166,45 @@ def _controllers(advice: Advice) -> Table:
     rows = [
         (
             gain.controller,
-            NONE if gain.difference is None else points(gain.difference),
-            str(gain.difference.pairs if gain.difference else 0),
+            points(gain.difference),
+            str(gain.difference.pairs),
             _evidence_text(gain),
             "yes" if gain.controller == advice.controller else "",
         )
         for gain in nearby.gains
+        if gain.difference is not None
     ]
     if advice.controller == advice.decay:
         rows.insert(0, (advice.decay, NONE, "0", "the rule above: a decay around its clip norm", "yes"))
     distance, what = nearby.nearest
     within = ", ".join(f"{name} ×{factor:g}" for name, factor in FACTORS.items())
+    unknown = ", ".join(_families(nearby))
     if nearby.where:
         closest = f"the nearest is {nearby.where}, {100 * distance:.0f} % of that away, in {what}"
     else:
-        closest = "no page has as many clients at such an epsilon"
+        closest = "no page is of this method, with about as many clients and such an epsilon"
     caption = (
         f"gain: points of final accuracy over '{BASELINE}', the task's own clip norm, on {len(nearby.found)} instances "
-        f"of committed results that are near: within {within}; {closest}"
+        f"of committed results with this method that are near: within {within}; {closest}; the nearest page comes "
+        f"first, and only gains of one page are of the same runs"
+        + (f"; no evidence near this setting for {unknown}" if unknown else "")
     )
     headers = ("controller", "gain", "pairs", "evidence", "advised")
     return Table(headers, tuple(rows), words=("evidence", "advised"), caption=caption)
 
 
+def _families(nearby: Nearby) -> list[str]:
+    """Name the kinds of controllers of which nothing is known near a setting."""
+    known = {_family(gain) for gain in nearby.gains if gain.difference is not None}
+    return [name for name in dict.fromkeys(map(_family, nearby.gains)) if name not in known]
+
+
+def _family(gain: Gain) -> str:
+    return gain.controller if is_pretrained(gain.controller) else gain.controller.partition(":")[0]
+
+
 def _evidence_text(gain: Gain) -> str:
-    if gain.difference is None:
-        return "no evidence near this setting"
-    remarks = [", ".join(gain.pages)]
+    remarks = [gain.page]
     remarks += ["tuned or trained on proxy clients"] if not gain.free else []
     remarks += ["sees exact figures of the clients"] if gain.raw else []
     return "; ".join(remarks)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -13,6 +15,7 @@ from setuptools import find_namespace_packages
 
 from experiments.advice.evidence import BASELINE, PAGES, Evidence, Place, near, read_page, read_pages
 from experiments.advice.rule import fitted
+from fl_core.base.errors import InputError
 from fl_core.data.partition import concentration
 from tests.import_graph import ROOT
 
@@ -69,7 +72,7 @@ def test_a_gain_is_the_mean_difference_on_the_same_seeds() -> None:
     assert gain.controller == "fixed:1x"
     assert gain.difference is not None
     assert gain.difference.mean == pytest.approx(0.03)
-    assert (gain.difference.pairs, gain.free, gain.raw, gain.pages) == (8, True, False, ("by hand",))
+    assert (gain.difference.pairs, gain.free, gain.raw, gain.page) == (8, True, False, "by hand")
     assert found.nearest[0] == pytest.approx(0, abs=1e-9)
 
 
@@ -95,6 +98,34 @@ def test_what_is_far_away_is_no_evidence(far: dict[str, Any]) -> None:
     found = near(HERE, page(*lines_of(**far), **options))
     assert [one.difference for one in found.gains] == [None]
     assert found.found == ()
+
+
+def test_another_method_is_no_evidence() -> None:
+    found = near(HERE, page(*lines_of(method="fedper")))
+    assert [one.difference for one in found.gains] == [None]
+    assert HERE.distance(page(*lines_of(method="fedper"))[0].place()) == (math.inf, "method")
+
+
+def test_the_nearest_page_that_has_a_controller_tells_of_it() -> None:
+    other = [line("fixed:1x", seed, 0.9, epsilon=8.5) for seed in range(8)]
+    other += [line("aqc", seed, 0.4, epsilon=8.5) for seed in range(8)]
+    other += [line(BASELINE, seed, 0.5, epsilon=8.5) for seed in range(8)]
+    farther = [replace(one, page="farther") for one in page(*other)]
+    gains = near(HERE, [*farther, *page(*lines_of())]).gains
+    assert [(one.controller, one.page) for one in gains] == [("fixed:1x", "by hand"), ("aqc", "farther")]
+    assert gains[0].difference is not None
+    assert gains[0].difference.mean == pytest.approx(0.03)
+
+
+def test_what_comes_with_the_package_is_at_hand_though_it_was_trained() -> None:
+    rows = [line("pretrained:clip", seed, 0.7, training_rounds=4000) for seed in range(8)]
+    [_, gain] = sorted(near(HERE, page(*lines_of(), *rows)).gains, key=lambda one: one.controller)
+    assert (gain.controller, gain.free) == ("pretrained:clip", True)
+
+
+def test_an_instance_whose_settings_are_unknown_is_refused() -> None:
+    with pytest.raises(InputError, match="instance 'epsilon 9'"):
+        page(*lines_of(instance="epsilon 9"), vary=["epsilon=2,8"])
 
 
 def test_a_distance_is_one_at_the_end_of_what_is_near() -> None:

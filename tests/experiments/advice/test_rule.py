@@ -92,6 +92,12 @@ def test_the_clip_norm_travels_equally_far_in_any_number_of_rounds(strength: flo
         assert fitted().expected(strength, rounds, step) <= fitted().kept(strength, rounds)
 
 
+@given(st.floats(0.03, 3.0), st.floats(1.0, 4.0), ROUNDS, st.floats(0.05, 5.0))
+def test_more_signal_never_keeps_less_of_a_short_run(signal: float, factor: float, rounds: int, step: float) -> None:
+    kept = [fitted().expected(one, rounds, step) for one in (signal, factor * signal)]
+    assert kept[1] >= kept[0] * (1 - 1e-3)
+
+
 def test_any_other_travel_keeps_less() -> None:
     best = fitted().best_travel(0.5)
     kept = [fitted().kept_at(0.5, 40, best * math.exp(off)) for off in (-2, -1, 0, 1, 2)]
