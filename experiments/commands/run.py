@@ -65,7 +65,7 @@ class RunCommand(RunOptions):
             return _go_on(self.resume)
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)
-        contenders = parse_contenders([self.controller])
+        contenders = parse_contenders([self.acting])
         several = contenders[0].trainings_named
         require(several == 1, f"controller '{self.controller}' names {several} trainings, but a run is played by one.")
         fixed = contenders[0].name != TUNED_ROUNDS
@@ -79,7 +79,7 @@ class RunCommand(RunOptions):
         write_yaml(folder / "config.yaml", {"command": "run", **asdict(self)})
         about = {
             "settings": setting.as_record(),
-            "controller": self.controller,
+            "controller": self.acting,
             "seed": self.seed,
             "search_instances": self.search_instances,
             "train_on": self.train_on,

@@ -126,7 +126,7 @@ def compare_command(blueprint: Blueprint, folder: Path) -> str:
     changes = typed_options(task, blueprint.settings, _NOT_COMPARED)
     if blueprint.settings.get("generator"):
         changes += ["--generator", str(blueprint.settings["generator"])]
-    controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", f"{blueprint.algo}:{folder}"]
+    controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", "probe", f"{blueprint.algo}:{folder}"]
     return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
 
 

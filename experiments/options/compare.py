@@ -24,7 +24,7 @@ from fl_core.data.populations import POPULATIONS
 from fl_core.run.choices import one_of
 from fl_core.run.config import FederationConfig
 
-DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc")
+DEFAULT_CONTROLLERS = ("fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", "probe")
 
 
 @dataclass(frozen=True)

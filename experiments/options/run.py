@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from envs.instances import INSTANCES
 from envs.tasks import default_federation
+from experiments.contenders.default import AUTO, default_controller
 from experiments.contenders.specs import read_spec
 from experiments.options.consent import require_consent
 from experiments.options.resuming import Resumable
@@ -32,9 +33,9 @@ class RunOptions(Resumable):
 
     task: str = "digits"
     """Built-in task (`dpilot list tasks`); the federation options default to its settings."""
-    controller: str = "fixed"
+    controller: str = AUTO
     """Controller that sets the knobs: a schedule with its parameters (`dpilot list controllers`), a trained one as
-    ppo:FOLDER, your own as FILE.py:NAME, or none."""
+    ppo:FOLDER, your own as FILE.py:NAME, or none; auto takes probe, or fixed where noise is planned ahead or absent."""
     seed: int = 0
     """Instance: fixes partition, initial model, cohorts, batches and noise."""
     search_instances: int = 8
@@ -61,4 +62,9 @@ class RunOptions(Resumable):
         INSTANCES.check("search_instances", self.search_instances)
         require_name("train_on", self.train_on, POPULATIONS)
         Shown(self.show)
-        read_spec(self.controller)
+        read_spec(self.acting)
+
+    @property
+    def acting(self) -> str:
+        """Controller that acts: the one named, or the default one of the federation."""
+        return default_controller(self.federation) if self.controller == AUTO else self.controller
