@@ -20,6 +20,7 @@ from envs.playing import RowProgress
 from experiments.commands.interruptions import resumable
 from experiments.commands.train_seeds import MADE_IN, OPTIONS, SEEDS, holds_several, is_complete, train_seeds
 from experiments.commands.typed import typed_options
+from experiments.options.compare import DEFAULT_CONTROLLERS
 from experiments.options.train import TrainOptions
 from experiments.records.consistency import SUMMARY
 from experiments.records.folder import make_run_folder, write_yaml
@@ -126,7 +127,7 @@ def compare_command(blueprint: Blueprint, folder: Path) -> str:
     changes = typed_options(task, blueprint.settings, _NOT_COMPARED)
     if blueprint.settings.get("generator"):
         changes += ["--generator", str(blueprint.settings["generator"])]
-    controllers = ["fixed", "best-fixed", "exponential-decay", "server-lr-decay", "aqc", "probe", f"{blueprint.algo}:{folder}"]
+    controllers = [*DEFAULT_CONTROLLERS, f"{blueprint.algo}:{folder}"]
     return shlex.join(["dpilot", "compare", "--task", task, *changes, "--controllers", *controllers])
 
 
