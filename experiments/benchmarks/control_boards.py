@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from experiments.reports.drawing import COLOURS, GREY, STYLE, wrapped
+from envs.tasks import find_task
+from experiments.reports.drawing import COLOURS, GREY, STYLE, footnote, wrapped
 from experiments.statistics.resampling import Difference, Scores, paired_difference
 from fl_core.base.errors import require
+from fl_core.run.basis import basis_of
 
 METHOD = "dp-fedavg"
 BASELINE, PROBE = "best-fixed", "probe"
@@ -67,6 +69,11 @@ class Board:
     def title(self) -> str:
         """Task and ε in words."""
         return f"{self.task}, ε = {self.epsilon:g}"
+
+    @property
+    def basis(self) -> str:
+        """Unit, adjacency, observer and amplification of its ε."""
+        return basis_of(find_task(self.task, epsilon=self.epsilon, clients=self.clients).federation)
 
     @property
     def learned(self) -> list[Played]:
@@ -146,6 +153,17 @@ def kinds_of(boards: Sequence[Board]) -> list[str]:
     return list(dict.fromkeys(one.kind for board in boards for one in board.played.values() if one.name != BASELINE))
 
 
+def basis_sentence(boards: Sequence[Board]) -> str:
+    """Say what the ε of the boards rests on."""
+    titles: dict[str, list[str]] = {}
+    for board in boards:
+        titles.setdefault(board.basis, []).append(board.title)
+    if len(titles) == 1:
+        return f"ε holds for {boards[0].basis}."
+    told = [f"{', '.join(names)}: {basis}" for basis, names in titles.items()]
+    return f"What ε holds for: {'; '.join(told)}."
+
+
 def overview_figure(boards: Sequence[Board]) -> Figure:
     """Draw the lead of each controller over the best fixed clip norm, a panel for each setting."""
     kinds = kinds_of(boards)
@@ -161,7 +179,7 @@ def overview_figure(boards: Sequence[Board]) -> Figure:
             _draw(ax, board, kinds)
         keys = [Line2D([], [], color=colour, marker="o", markeredgecolor="white") for colour in GROUPS.values()]
         figure.legend(keys, list(GROUPS), loc="outside lower center", ncols=len(GROUPS))
-        return figure
+        return footnote(figure, basis_sentence(boards))
 
 
 def _draw(ax: Axes, board: Board, kinds: Sequence[str]) -> None:

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = ["--clients", "10", "--rounds", "3", "--local-steps", "2", "--executor", "vectorized"]
 
 TELLS = {
+    "experiments/benchmarks/control_boards.py": "the overview of controllers, see test_control_results",
     "experiments/commands/advise.py": "advice, see test_advise",
     "experiments/commands/audit.py": "pages of audits, see test_audit",
     "experiments/commands/demo.py": "the demo's first line",

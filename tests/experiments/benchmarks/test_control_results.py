@@ -19,6 +19,7 @@ from experiments.benchmarks.control_results import (
 )
 from experiments.cli import main
 from fl_core.base.errors import InputError
+from tests.experiments.basis import require_basis
 
 SEEDS = tuple(range(10))
 BASE = np.linspace(0.6, 0.7, len(SEEDS))
@@ -112,6 +113,8 @@ def test_a_finished_comparison_becomes_a_page_of_the_overview(tmp_path: Path, mo
     assert publish(folder, tmp_path) == "digits-7.5"
     write_overview(tmp_path)
     page, overview = ((tmp_path / name).read_text(encoding="utf-8") for name in ("digits-7.5.md", "README.md"))
+    require_basis(page)
+    require_basis(overview)
     assert "(digits-7.5.png)" in page
     assert "All numbers are in digits-7.5.csv." in page
     assert "report.html" not in page

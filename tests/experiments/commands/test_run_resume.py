@@ -139,7 +139,12 @@ def _interrupted(options: list[str], root: Path, monkeypatch: pytest.MonkeyPatch
     ("options", "patched", "value", "sentence"),
     [
         ([], "agents.provenance.code_version", lambda: "0" * 12, "was made with code "),
-        ([], "envs.signals.SIGNAL_SETS", {"public": ("public", "raw")}, "was made with features."),
+        (
+            ["--controller", "fixed"],
+            "envs.signals.SIGNAL_SETS",
+            {"public": ("public", "raw")},
+            "was made with features.",
+        ),
         (
             ["--controller", "online-ppo"],
             "agents.online_learner.OnlineSettings.buffer",

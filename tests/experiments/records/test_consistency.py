@@ -111,7 +111,7 @@ def test_another_controllers_books_are_told_by_the_summary(
     summary = json.loads((folder / "summary.json").read_text())
     (tmp_path / "summary.json").write_text(json.dumps(summary | {"controller": "random"}))
     assert main(["ledger", str(tmp_path)]) == 2
-    assert "than summary.json beside it: its controller is fixed" in capsys.readouterr().err
+    assert "than summary.json beside it: its controller is probe" in capsys.readouterr().err
     (tmp_path / "summary.json").write_text("{}")
     assert main(["ledger", str(tmp_path)]) == 2
     assert "holds a file that no run wrote" in capsys.readouterr().err
