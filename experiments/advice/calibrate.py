@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from scipy.optimize import least_squares
 
 from envs.instances import instance_seeds
 from envs.tasks import find_task
+from experiments.advice.evidence import read_pages
 from experiments.advice.rule import FILE, LONGEST_CLIP, Rule
-from experiments.advice.signal import Signal, Updates, changed
+from experiments.advice.signal import Signal, Updates, changed, signal_of
 from fl_core.base.files import read_json, write_json
 from fl_core.data.partition import concentration
 from fl_core.run.config import FederationConfig, RunSettings
@@ -30,6 +31,8 @@ from fl_core.run.federation import Federation
 from fl_core.run.plan import FloatArray, RoundPlan
 
 TASK, CLASSES = "digits", 10
+SEARCHED = "best-fixed"
+"""Controller whose clip norm was searched on proxy clients."""
 CONTEXTS: tuple[Mapping[str, Any], ...] = (
     *({"rounds": rounds} for rounds in (10, 20, 40, 80, 160)),
     {"rounds": 40, "learning_rate": 0.1},
@@ -98,19 +101,22 @@ def _write(out: Path, about: dict[str, Any]) -> None:
     """Fit the rule to the cells, rounded as they are kept, and write everything."""
     cells = [Cell(*one) for one in _short(about["cells"])]
     rule, error = fit(cells)
+    searched = list(_searched())
     told = {
-        "constants": asdict(rule),
+        "constants": asdict(steepened(rule, searched)),
         "error": error,
         "runs": SEEDS * (len(cells) + len(about["without_noise"])),
         "clients": f"proxy clients of {TASK}, {SEEDS} training instances from place {FIRST} on",
         "command": "python -m experiments.advice.calibrate",
         "minutes": about["minutes"],
         "without_noise": about["without_noise"],
+        "searched": [list(asdict(one).values()) for one in searched],
+        "searched_columns": [one.name for one in fields(Searched)],
         "columns": [one.name for one in fields(Cell)],
         "cells": about["cells"],
     }
     write_json(out, _short(told))
-    print(f"{rule}; rms error of the share {error:.3f}; {out}")
+    print(f"{told['constants']}; rms error of the share {error:.3f}; {out}")
 
 
 def _short(value: Any) -> Any:
@@ -184,6 +190,48 @@ def fit(cells: list[Cell]) -> tuple[Rule, float]:
 
     found = least_squares(errors, [*np.log([0.3, 10.0, 30.0, 2.0, 1.0]), 0.5])
     return rule(found.x), float(np.sqrt(np.mean(found.fun**2)))
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The best fixed clip norm that a committed page has found on proxy clients.
+
+    Attributes:
+        page: its name.
+        strength: Q of the setting.
+        concentration: rate of how few classes a client holds.
+        gradient: g.
+        gradients: the travel at that clip norm, in lengths of a gradient.
+    """
+
+    page: str
+    strength: float
+    concentration: float
+    gradient: float
+    gradients: float
+
+
+def _searched() -> Iterator[Searched]:
+    """Read what the pages found with the task's own method, each in the model's own units."""
+    for one in read_pages():
+        if SEARCHED not in one.labels or one.config.method != find_task(TASK).federation.method:
+            continue
+        updates = Updates.of(one.config)
+        clip = float(one.labels[SEARCHED].split()[-1]) / one.config.update_scale
+        strength = signal_of(one.config, updates.noised).strength
+        held = concentration(one.config.partition, updates.classes)
+        yield Searched(one.page, strength, held, updates.gradient, clip * one.config.rounds / updates.gradient)
+
+
+def steepened(rule: Rule, searched: list[Searched]) -> Rule:
+    """Fit ρ by least squares to the clip norms that other datasets and models were found to want."""
+    reference = Updates.of(find_task(TASK).federation).gradient
+    steep = np.array([math.log(one.gradient / reference) for one in searched])
+    missing = [
+        math.log(rule.best_travel(rule.agreement_of(one.concentration) * one.strength) / one.gradients)
+        for one in searched
+    ]
+    return replace(rule, steepness=float(steep @ np.array(missing) / (steep @ steep)), gradient=reference)
 
 
 def _held(cell: Cell) -> float:

@@ -43,8 +43,8 @@ class Choice:
         """Look at what a configuration chooses; `InputError` where its budget cannot be certified."""
         agreement = agreement_of(config, updates.classes)
         signal, rounds = signal_of(config, updates.noised, agreement), config.rounds
-        kept = rule.expected(signal.of_run, rounds, updates.step)
-        multiple = rule.multiple(signal.of_run, rounds, updates.step)
+        kept = rule.expected(signal.of_run, rounds, rule.pace(updates))
+        multiple = rule.multiple(signal.of_run, rounds, rule.pace(updates))
         return cls(rounds, config.sampling_rate, signal, kept, multiple, config.cohort * rounds)
 
 

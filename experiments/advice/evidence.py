@@ -65,6 +65,7 @@ class Evidence:
         accuracy: final global accuracy, mean over trainings, by controller and seed.
         free: controllers at hand: that need no search, and no training unless they come with the package.
         raw: controllers that saw exact figures of the clients.
+        labels: names of the controllers in reports, with what was found for them.
     """
 
     page: str
@@ -73,6 +74,7 @@ class Evidence:
     accuracy: Mapping[str, Mapping[int, float]]
     free: frozenset[str]
     raw: frozenset[str]
+    labels: Mapping[str, str]
 
     def place(self) -> Place:
         """Work out where it lies."""
@@ -200,6 +202,7 @@ def read_page(page: str, options: Mapping[str, Any], rows: Sequence[Mapping[str,
             _accuracies(own),
             frozenset(row["controller"] for row in own if _is_at_hand(row)),
             frozenset(row["controller"] for row in own if "raw" in row["signal_classes"].split()),
+            {row["controller"]: row.get("label", "") for row in own},
         )
 
 

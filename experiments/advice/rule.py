@@ -9,6 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from experiments.advice.signal import Updates
 from fl_core.data.partition import concentration
 from fl_core.run.config import FederationConfig
 
@@ -29,8 +30,8 @@ SPARED = 0.02
 class Rule:
     """What is kept of the gain of training without noise, as a function of signal to noise, rounds and travel.
 
-    With the expected signal to noise of the whole run s, T rounds, and the travel X = m·S·T of clip norms that are m
-    calibrated lengths, each of which is as far as S gradients go:
+    With the expected signal to noise of the whole run s, T rounds, and the travel X = m·S'·T of clip norms that are m
+    calibrated lengths, each of which is as far as S gradients go, S' = S·(g/g₀)^ρ, with g the norm of a gradient:
 
         kept = s²/(s² + H²(1 + T₀/T)) · exp(−ln²(X/W)/2v²),  W = W₀ s^β,
 
@@ -43,11 +44,13 @@ class Rule:
     Attributes:
         half: H, the s at which half is kept in long runs.
         rounds: T₀.
-        travel: W₀, in lengths of a gradient.
+        travel: W₀.
         exponent: β.
         short, long: v₁, v₂.
         agreement: a₀, of clients who hold all classes evenly.
         decline: γ.
+        steepness: ρ; at 0 a travel is so many gradients far, whatever their length, at 1 so far in the parameters.
+        gradient: g₀, that of the task `digits`.
     """
 
     half: float
@@ -58,6 +61,12 @@ class Rule:
     long: float
     agreement: float
     decline: float
+    steepness: float = 0.0
+    gradient: float = 1.0
+
+    def pace(self, updates: Updates) -> float:
+        """Compute S', the travel of one round at a clip norm of the calibrated length."""
+        return updates.step * (updates.gradient / self.gradient) ** self.steepness
 
     def agreement_of(self, concentration: float) -> float:
         """Compute a for a rate of how few classes a client holds, in [0, 1]."""
@@ -68,15 +77,15 @@ class Rule:
         return signal**2 / (signal**2 + self._half(rounds) ** 2)
 
     def best_travel(self, signal: float) -> float:
-        """Compute W, in lengths of a gradient."""
+        """Compute W."""
         return float(self.travel * signal**self.exponent)
 
-    def multiple(self, signal: float, rounds: float, step: float) -> float:
-        """Compute the clip norm that is advised, in calibrated lengths, each of which is as far as `step` gradients."""
-        return min(LONGEST_CLIP, self.best_travel(signal) / (rounds * step))
+    def multiple(self, signal: float, rounds: float, pace: float) -> float:
+        """Compute the clip norm that is advised, in calibrated lengths, which travel `pace` a round."""
+        return min(LONGEST_CLIP, self.best_travel(signal) / (rounds * pace))
 
     def kept_at(self, signal: float, rounds: float, travel: float) -> float:
-        """Compute the share that is kept at a travel in lengths of a gradient."""
+        """Compute the share that is kept at a travel."""
         fits = (travel / self.travel) ** (1 / self.exponent)  # the s that it is the best for
         if signal <= fits:
             return self._off(signal, rounds, travel)
@@ -87,9 +96,9 @@ class Rule:
         width = self.short if off < 0 else self.long
         return self.kept(signal, rounds) * math.exp(-0.5 * (off / width) ** 2)
 
-    def expected(self, signal: float, rounds: float, step: float) -> float:
+    def expected(self, signal: float, rounds: float, pace: float) -> float:
         """Compute the share that is kept at the advised clip norm, which short runs or steps hold back."""
-        return self.kept_at(signal, rounds, self.multiple(signal, rounds, step) * rounds * step)
+        return self.kept_at(signal, rounds, self.multiple(signal, rounds, pace) * rounds * pace)
 
     def needed(self, kept: float, rounds: float) -> float:
         """Compute the s at which so much is kept: the inverse of `kept`."""

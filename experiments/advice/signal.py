@@ -68,6 +68,7 @@ class Updates:
     Attributes:
         norm: of one, in the units of the configuration; the unit x of clip norms.
         step: over that of one gradient: how far the local work of a round goes.
+        gradient: norm of a gradient, in the model's own units.
         noised: coordinates with noise d.
         size: parameters of the model.
         classes: of the dataset.
@@ -75,6 +76,7 @@ class Updates:
 
     norm: float
     step: float
+    gradient: float
     noised: float
     size: int
     classes: int
@@ -84,7 +86,9 @@ class Updates:
         """Simulate them for a configuration; `InputError` as `calibrate`."""
         found: Calibration = calibrate(config)
         classes = outline_of(config.dataset, config.data_root or None)[0].classes
-        return cls(found.norm, found.norm / calibrated_gradient(config), found.noised, found.size, classes)
+        gradient = calibrated_gradient(config)
+        own = gradient / config.update_scale
+        return cls(found.norm, found.norm / gradient, own, found.noised, found.size, classes)
 
 
 def noise_multiplier_of(config: FederationConfig) -> float:

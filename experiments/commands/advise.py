@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,10 +69,13 @@ def _print(advice: Advice, commands: Sequence[str], shown: Console) -> None:
     for name, text in _lines(advice):
         grid.add_row(f"  {name}", text)
     shown.print(grid)
-    shown.print(_choices("rounds", [one.rounds for one in advice.rounds], advice.rounds, advice).terminal())
+    rounds = {f"{one.rounds}{_as_set(one.rounds, config.rounds)}": one for one in advice.rounds}
+    shown.print(_choices("rounds", rounds, advice.best_rounds).terminal())
     if advice.rates:
-        name = f"sampling rate, {advice.best.rounds} rounds"
-        shown.print(_choices(name, [one.sampling_rate for one in advice.rates], advice.rates, advice).terminal())
+        own = config.sampling_rate
+        rates = {f"{one.sampling_rate:g}{_as_set(one.sampling_rate, own)}": one for one in advice.rates}
+        title = f"In {advice.best.rounds} rounds:"
+        shown.print(_choices("sampling rate", rates, advice.best, title).terminal())
     shown.print(_controllers(advice).terminal())
     usable = advice.verdict != VERDICTS[0]
     shown.print(f"Next, on proxy clients and then {'for good' if usable else 'with as many clients as would do'}:")
@@ -127,22 +130,24 @@ def _read_text(config: FederationConfig) -> str:
     return f"of dataset {config.dataset} the images' shape, the number of classes and of samples; no sample is used"
 
 
-def _choices(name: str, values: Sequence[float], choices: Sequence[Choice], advice: Advice) -> Table:
-    """Tabulate numbers of rounds, or sampling rates, `values`."""
-    own = (advice.config.rounds, advice.config.sampling_rate)
-    best = (advice.best_rounds, advice.best)
+def _as_set(value: float, own: float) -> str:
+    return " (as set)" if value == own else ""
+
+
+def _choices(name: str, choices: Mapping[str, Choice], best: Choice, title: str = "") -> Table:
+    """Tabulate numbers of rounds, or sampling rates, by their text."""
     rows = [
         (
-            f"{value:g}" + (" (as set)" if value in own else ""),
+            value,
             f"{one.signal.noise_multiplier:.3g}",
             f"{one.signal.expected_of_round:.3g}",
             f"{one.signal.of_run:.3g}",
             f"{one.multiple:.2g}x",
             f"{100 * one.kept:.0f}",
             f"{one.work:,.0f}",
-            "yes" if one in best else "",
+            "yes" if one is best else "",
         )
-        for value, one in zip(values, choices, strict=True)
+        for value, one in choices.items()
     ]
     headers = (
         name,
@@ -158,7 +163,7 @@ def _choices(name: str, values: Sequence[float], choices: Sequence[Choice], advi
         "kept: of the gain over chance that training without noise has, at that clip norm; advised: the least work "
         f"that keeps all but {100 * SPARED:.0f} points of the most"
     )
-    return Table(headers, tuple(rows), words=("advised",), caption=caption)
+    return Table(headers, tuple(rows), words=("advised",), title=title, caption=caption)
 
 
 def _controllers(advice: Advice) -> Table:

@@ -19,7 +19,7 @@ from experiments.advice.rule import SPARED, fitted
 from experiments.advice.signal import Signal, Updates, changed, signal_of
 from fl_core import FederationConfig
 
-UPDATES = Updates(norm=1.3, step=1.1, noised=2410.0, size=2410, classes=10)
+UPDATES = Updates(norm=1.3, step=1.1, gradient=1.2, noised=2410.0, size=2410, classes=10)
 
 
 def config_of(**changes: Any) -> FederationConfig:

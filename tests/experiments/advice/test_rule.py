@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.advice.calibrate import Cell, fit
+from experiments.advice.calibrate import Cell, Searched, fit, steepened
 from experiments.advice.rule import LONGEST_CLIP, MARGINAL, USABLE, VERDICTS, evidence_of_rule, fitted
 from experiments.advice.signal import Signal, noise_multiplier_of
 from fl_core import FederationConfig
@@ -24,6 +24,7 @@ ROUNDS = st.integers(1, 500)
 def test_the_constants_are_those_of_the_runs_in_the_file() -> None:
     about = evidence_of_rule()
     rule, error = fit([Cell(*one) for one in about["cells"]])
+    rule = steepened(rule, [Searched(*one) for one in about["searched"]])
     assert asdict(rule) == pytest.approx(about["constants"], rel=2e-3)
     assert error == pytest.approx(about["error"], rel=2e-3)
     assert about["command"] == "python -m experiments.advice.calibrate"
@@ -39,6 +40,14 @@ def test_the_rule_tells_what_its_runs_kept() -> None:
             if one.context == "rounds 40" and abs(one.kept - share) < 0.05 and one.multiple <= LONGEST_CLIP
         }
         assert told == {verdict}
+
+
+def test_the_clip_norms_that_other_datasets_were_found_to_want_are_met() -> None:
+    rule = fitted()
+    for one in (Searched(*one) for one in evidence_of_rule()["searched"]):
+        wanted = rule.best_travel(rule.agreement_of(one.concentration) * one.strength)
+        found = one.gradients * (one.gradient / rule.gradient) ** rule.steepness
+        assert 0.6 < wanted / found < 1.6
 
 
 def test_clients_that_hold_fewer_classes_agree_less() -> None:
