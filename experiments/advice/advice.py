@@ -38,12 +38,12 @@ class Advice:
     @property
     def verdict(self) -> str:
         """Usability of client-level privacy in the setting as it is, one of `VERDICTS`."""
-        return self.rule.verdict(self.own.signal.of_run, self.config.rounds)
+        return self.rule.verdict(self.rule.felt(self.own.signal), self.config.rounds)
 
     @property
     def kept(self) -> float:
         """Share of the gain over chance without noise that its signal to noise leaves, at the best clip norm."""
-        return self.rule.kept(self.own.signal.of_run, self.config.rounds)
+        return self.rule.kept(self.rule.felt(self.own.signal), self.config.rounds)
 
     @property
     def best_rounds(self) -> Choice:
@@ -80,10 +80,9 @@ class Advice:
         """List what would make privacy usable, and marginal, where it is not: (clients, ε), either alone."""
         found = {}
         for verdict, share in ((VERDICTS[1], MARGINAL), (VERDICTS[2], USABLE)):
-            needed = self.rule.needed(share, self.config.rounds)
-            if needed > self.own.signal.of_run:
-                both = (self.config, self.own.signal, needed)
-                found[verdict] = (clients_for(*both), epsilon_for(*both))
+            factor = self.rule.needed(share, self.config.rounds) / self.rule.felt(self.own.signal)
+            if factor > 1:
+                found[verdict] = (clients_for(self.config, self.own.signal, factor), epsilon_for(self.config, factor))
         return found
 
 
@@ -123,6 +122,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "if_all_agree": own.signal.strength,
             "round": own.signal.expected_of_round,
             "run": own.signal.of_run,
+            "felt": advice.rule.felt(own.signal),
         },
         "verdict": advice.verdict,
         "kept": advice.kept,

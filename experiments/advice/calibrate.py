@@ -101,15 +101,17 @@ def _write(out: Path, about: dict[str, Any]) -> None:
     """Fit the rule to the cells, rounded as they are kept, and write everything."""
     cells = [Cell(*one) for one in _short(about["cells"])]
     rule, error = fit(cells)
-    searched = list(_searched())
+    free = dict(about.get("without_noise_on_pages", {}))
+    searched = list(_searched(free))
     told = {
-        "constants": asdict(steepened(rule, searched)),
+        "constants": asdict(widened(rule, searched)),
         "error": error,
         "runs": SEEDS * (len(cells) + len(about["without_noise"])),
         "clients": f"proxy clients of {TASK}, {SEEDS} training instances from place {FIRST} on",
         "command": "python -m experiments.advice.calibrate",
         "minutes": about["minutes"],
         "without_noise": about["without_noise"],
+        "without_noise_on_pages": free,
         "searched": [list(asdict(one).values()) for one in searched],
         "searched_columns": [one.name for one in fields(Searched)],
         "columns": [one.name for one in fields(Cell)],
@@ -194,44 +196,70 @@ def fit(cells: list[Cell]) -> tuple[Rule, float]:
 
 @dataclass(frozen=True)
 class Searched:
-    """The best fixed clip norm that a committed page has found on proxy clients.
+    """The best fixed clip norm that a committed page has found on proxy clients, and what it kept.
 
     Attributes:
         page: its name.
         strength: Q of the setting.
         concentration: rate of how few classes a client holds.
+        rounds: T.
         gradient: g.
+        noised: d.
         gradients: the travel at that clip norm, in lengths of a gradient.
+        kept: share of the gain over chance of runs without noise.
     """
 
     page: str
     strength: float
     concentration: float
+    rounds: int
     gradient: float
+    noised: float
     gradients: float
+    kept: float
 
 
-def _searched() -> Iterator[Searched]:
-    """Read what the pages found with the task's own method, each in the model's own units."""
+def _searched(free: dict[str, float]) -> Iterator[Searched]:
+    """Read what the pages found with the task's own method; plays without noise on proxy clients where `free` lacks it.
+
+    Norms are in the model's own units.
+    """
     for one in read_pages():
-        if SEARCHED not in one.labels or one.config.method != find_task(TASK).federation.method:
+        config = one.config
+        if SEARCHED not in one.labels or config.method != find_task(TASK).federation.method:
             continue
-        updates = Updates.of(one.config)
-        clip = float(one.labels[SEARCHED].split()[-1]) / one.config.update_scale
-        strength = signal_of(one.config, updates.noised).strength
-        held = concentration(one.config.partition, updates.classes)
-        yield Searched(one.page, strength, held, updates.gradient, clip * one.config.rounds / updates.gradient)
+        own = changed(config, population="proxy", epsilon=math.inf, executor="auto")
+        setting = f"{config.dataset}, {config.model}, {config.clients} clients, {config.rounds} rounds"
+        if setting not in free:
+            free[setting] = _without_noise(own)
+        updates, chance = Updates.of(config), 1 / Updates.of(config).classes
+        accuracies = list(one.accuracy[SEARCHED].values())
+        yield Searched(
+            one.page,
+            signal_of(config, updates.noised).strength,
+            concentration(config.partition, updates.classes),
+            config.rounds,
+            updates.gradient,
+            updates.noised,
+            float(one.labels[SEARCHED].split()[-1]) / config.update_scale * config.rounds / updates.gradient,
+            (sum(accuracies) / len(accuracies) - chance) / (free[setting] - chance),
+        )
 
 
-def steepened(rule: Rule, searched: list[Searched]) -> Rule:
-    """Fit ρ by least squares to the clip norms that other datasets and models were found to want."""
-    reference = Updates.of(find_task(TASK).federation).gradient
-    steep = np.array([math.log(one.gradient / reference) for one in searched])
-    missing = [
-        math.log(rule.best_travel(rule.agreement_of(one.concentration) * one.strength) / one.gradients)
-        for one in searched
-    ]
-    return replace(rule, steepness=float(steep @ np.array(missing) / (steep @ steep)), gradient=reference)
+def widened(rule: Rule, searched: list[Searched]) -> Rule:
+    """Fit ν and ρ, by least squares of logarithms, to what other data and models kept and how far they travelled."""
+    reference = Updates.of(find_task(TASK).federation)
+    sizes = np.array([math.log(one.noised / reference.noised) for one in searched])
+    steep = np.array([math.log(one.gradient / reference.gradient) for one in searched])
+    expected = [rule.agreement_of(one.concentration) * one.strength for one in searched]
+    needed = [rule.needed(one.kept, one.rounds) for one in searched]
+    sparing = float(sizes @ np.log(np.divide(needed, expected)) / (sizes @ sizes))
+    felt = np.array(expected) * np.exp(sparing * sizes)
+    missing = [math.log(rule.best_travel(signal) / one.gradients) for signal, one in zip(felt, searched, strict=True)]
+    steepness = float(steep @ np.array(missing) / (steep @ steep))
+    return replace(
+        rule, steepness=steepness, gradient=reference.gradient, sparing=sparing, size=round(reference.noised, 1)
+    )
 
 
 def _held(cell: Cell) -> float:

@@ -43,8 +43,8 @@ class Choice:
         """Look at what a configuration chooses; `InputError` where its budget cannot be certified."""
         agreement = agreement_of(config, updates.classes)
         signal, rounds = signal_of(config, updates.noised, agreement), config.rounds
-        kept = rule.expected(signal.of_run, rounds, rule.pace(updates))
-        multiple = rule.multiple(signal.of_run, rounds, rule.pace(updates))
+        kept = rule.expected(rule.felt(signal), rounds, rule.pace(updates))
+        multiple = rule.multiple(rule.felt(signal), rounds, rule.pace(updates))
         return cls(rounds, config.sampling_rate, signal, kept, multiple, config.cohort * rounds)
 
 
@@ -82,24 +82,22 @@ def recommended(choices: Sequence[Choice]) -> Choice:
 # ---------------------------------------------------------------- what would make it usable
 
 
-def clients_for(config: FederationConfig, signal: Signal, wanted: float) -> int:
-    """Compute the clients N at which the signal to noise of the run is as wanted: it grows with N, or √N locally.
+def clients_for(config: FederationConfig, signal: Signal, factor: float) -> int:
+    """Compute the clients N at which the signal to noise is so many times as large: it grows with N, or √N locally.
 
     Rate, budget and the data of a client stay as they are.
     """
-    factor = wanted / signal.of_run
     return math.ceil(config.clients * (factor**2 if signal.by_upload else factor) - 1e-9)
 
 
-def epsilon_for(config: FederationConfig, signal: Signal, wanted: float) -> float:
-    """Compute the ε at which the signal to noise of the run is as wanted; infinite beyond what a ledger can hold.
+def epsilon_for(config: FederationConfig, factor: float) -> float:
+    """Compute the ε at which the signal to noise is so many times as large; infinite beyond what a ledger can hold.
 
-    The noise multiplier follows from the signal to noise, and the ε of all rounds at it from the accounting.
+    The noise multiplier is divided by the factor, and the ε of all rounds at it follows from the accounting.
     """
     joint = noise_multiplier_of(changed(config, telemetry_share=0.0, bit_noise=0.0))
-    needed = joint * signal.of_run / wanted
     size = (config.delta, config.accounting_rate, config.rounds)
     try:
-        return planned_epsilon(needed, *size, config.neighbours, config.guarantee == "as-published")
+        return planned_epsilon(joint / factor, *size, config.neighbours, config.guarantee == "as-published")
     except InputError:
         return math.inf

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from experiments.advice.signal import Updates
+from experiments.advice.signal import Signal, Updates
 from fl_core.data.partition import concentration
 from fl_core.run.config import FederationConfig
 
@@ -30,16 +30,19 @@ SPARED = 0.02
 class Rule:
     """What is kept of the gain of training without noise, as a function of signal to noise, rounds and travel.
 
-    With the expected signal to noise of the whole run s, T rounds, and the travel X = m·S'·T of clip norms that are m
+    With the felt signal to noise of the whole run s, T rounds, and the travel X = m·S'·T of clip norms that are m
     calibrated lengths, each of which is as far as S gradients go, S' = S·(g/g₀)^ρ, with g the norm of a gradient:
 
         kept = s²/(s² + H²(1 + T₀/T)) · exp(−ln²(X/W)/2v²),  W = W₀ s^β,
 
     v being v₁ for travels shorter than the best, W, and v₂ for longer ones; where less signal would keep more of a
     travel that is too short for it, so much is kept, as more signal does no harm. The first factor is the share that
-    signal has of the released power; clip norm × rounds being about constant is the second. s = a·Q, with the Q of
-    `experiments.advice.signal` and the agreement a = a₀ exp(−γκ), the norm of the mean clipped update over C, which
-    falls with the rate κ of how few classes a client holds (`fl_core.data.partition.concentration`).
+    signal has of the released power; clip norm × rounds being about constant is the second.
+
+    The expected signal to noise is a·Q, with the Q of `experiments.advice.signal` and the agreement a = a₀ exp(−γκ),
+    the norm of the mean clipped update over C, which falls with the rate κ of how few classes a client holds
+    (`fl_core.data.partition.concentration`). It is felt as s = a·Q·(d/d₀)^ν: noise is spread over all d coordinates,
+    and the more there are, the less of it matters.
 
     Attributes:
         half: H, the s at which half is kept in long runs.
@@ -51,6 +54,8 @@ class Rule:
         decline: γ.
         steepness: ρ; at 0 a travel is so many gradients far, whatever their length, at 1 so far in the parameters.
         gradient: g₀, that of the task `digits`.
+        sparing: ν.
+        size: d₀, that of the task `digits`.
     """
 
     half: float
@@ -63,10 +68,16 @@ class Rule:
     decline: float
     steepness: float = 0.0
     gradient: float = 1.0
+    sparing: float = 0.0
+    size: float = 1.0
+
+    def felt(self, signal: Signal) -> float:
+        """Compute s, from the expected signal to noise and the number of coordinates with noise."""
+        return float(signal.of_run * (signal.noised / self.size) ** self.sparing)
 
     def pace(self, updates: Updates) -> float:
         """Compute S', the travel of one round at a clip norm of the calibrated length."""
-        return updates.step * (updates.gradient / self.gradient) ** self.steepness
+        return float(updates.step * (updates.gradient / self.gradient) ** self.steepness)
 
     def agreement_of(self, concentration: float) -> float:
         """Compute a for a rate of how few classes a client holds, in [0, 1]."""

@@ -69,13 +69,13 @@ def test_so_many_clients_and_so_much_epsilon_give_the_signal_that_was_asked_for(
     config = config_of(epsilon=2.0, **changes)
     signal = signal_of(config, UPDATES.noised, 0.3)
     wanted = 1.7 * signal.of_run
-    clients = clients_for(config, signal, wanted)
+    clients = clients_for(config, signal, 1.7)
     assert signal_of(changed(config, clients=clients), UPDATES.noised, 0.3).of_run >= wanted * (1 - 1e-9)
     assert signal_of(changed(config, clients=clients - 1), UPDATES.noised, 0.3).of_run < wanted
-    epsilon = epsilon_for(config, signal, wanted)
+    epsilon = epsilon_for(config, 1.7)
     assert signal_of(changed(config, epsilon=epsilon), UPDATES.noised, 0.3).of_run == pytest.approx(wanted, rel=1e-3)
 
 
 def test_an_epsilon_that_no_ledger_holds_is_infinite() -> None:
     config = config_of(clients=2, epsilon=1.0, delta=1e-3)
-    assert epsilon_for(config, signal_of(config, UPDATES.noised), 1e6) == math.inf
+    assert epsilon_for(config, 1e6) == math.inf
