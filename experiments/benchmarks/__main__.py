@@ -6,18 +6,22 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from experiments.benchmarks.bounds import BOUNDED, bounded_cost
 from experiments.benchmarks.environments import ROWS, step_times
 from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, measure
 from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
-from experiments.benchmarks.peers import COMPARED, peer_cost
+from experiments.benchmarks.peers import COMPARED, RoundCost, peer_cost
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
 from experiments.reports.tables import Table
 from fl_core.data.datasets import dataset_available
 from fl_core.recipes.catalog import METHODS
 from fl_core.run.config import FederationConfig
+
+SHARES = ("round, ms", "products, ms", "the rest, ms", "of the peak")
+SHARES_CAPTION = "products: matrix products and convolutions; peak: a product of two large matrices in the same process"
 
 
 def main() -> None:
@@ -26,6 +30,7 @@ def main() -> None:
     console.print(_local_training_table().terminal())
     console.print(_rounds_table().terminal())
     console.print(_peers_table().terminal(wrap_numbers=True))
+    console.print(_bounds_table().terminal())
     demo = FederationConfig(executor="vectorized", rounds=100_000)
     single, batched = (alone(rounds_per_second, demo, runs, False) for runs in (1, 8))
     console.print(
@@ -73,11 +78,21 @@ def _peers_table() -> Table:
     for case in COMPARED:
         cost = alone(peer_cost, case)
         peer = "not installed" if cost.over_peer is None else f"{cost.over_peer:.2f}x"
-        times = (f"{1000 * value:.1f}" for value in (cost.seconds, cost.products, cost.seconds - cost.products))
-        rows.append((case.title, *times, f"{cost.peak_share:.0%}", peer))
-    headers = ("case", "round, ms", "products, ms", "the rest, ms", "of the peak", "over pfl")
-    caption = "products: matrix products and convolutions; peak: a product of two large matrices in the same process"
-    return Table(headers, tuple(rows), title="Private rounds of 10 clients x 4 steps of 16", caption=caption)
+        rows.append((case.title, *_shares(cost), peer))
+    title = "Private rounds of 10 clients x 4 steps of 16"
+    return Table(("case", *SHARES, "over pfl"), tuple(rows), title=title, caption=SHARES_CAPTION)
+
+
+def _bounds_table() -> Table:
+    """Time rounds of several rows and of two gradients per minibatch, with what bounds them."""
+    rows = tuple((case.title, *_shares(alone(bounded_cost, case))) for case in BOUNDED)
+    title = "Private rounds of the task digits, vectorized, without evaluation"
+    return Table(("case", *SHARES), rows, title=title, caption=SHARES_CAPTION)
+
+
+def _shares(cost: RoundCost) -> tuple[str, ...]:
+    times = (cost.seconds, cost.products, cost.seconds - cost.products)
+    return (*(f"{1000 * value:.1f}" for value in times), f"{cost.peak_share:.0%}")
 
 
 def _mechanism_table() -> Table:

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.benchmarks.local_training import CASES, Case, conventional
 from fl_core.models.build import build_model
+from fl_core.models.entry import Shape
 from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
@@ -62,7 +63,7 @@ def peer_cost(case: Case, rounds: int = ROUNDS) -> RoundCost:
     for _ in range(WARM_UP):
         once()
     if find_spec("pfl") is None:
-        return bounds(once, [_seconds(once) for _ in range(rounds)], _operations(case))
+        return bounds(once, [seconds_of(once) for _ in range(rounds)], _operations(case))
     pairs = _pairs(case, once, rounds)
     cost = bounds(once, [own for _, own in pairs], _operations(case))
     return replace(cost, over_peer=statistics.median(theirs / own for theirs, own in pairs))
@@ -89,21 +90,27 @@ class _ProductTimer(TorchDispatchMode):
         return result
 
 
-def _operations(case: Case) -> float:
-    """Count the floating-point operations of a round's products and convolutions, from the plain network's steps."""
-    network = conventional(build_model(case.model, case.shape, 10))
+def step_operations(model: str, shape: Shape, batch: int) -> float:
+    """Count the floating-point operations of the products and convolutions of a minibatch's gradient, done plainly."""
+    network = conventional(build_model(model, shape, 10))
     with FlopCounterMode(display=False) as counter:
-        nn.functional.cross_entropy(network(torch.rand(BATCH, *case.shape)), torch.zeros(BATCH).long()).backward()
-    return float(COHORT * STEPS * counter.get_total_flops())
+        nn.functional.cross_entropy(network(torch.rand(batch, *shape)), torch.zeros(batch).long()).backward()
+    return float(counter.get_total_flops())
+
+
+def _operations(case: Case) -> float:
+    """Count the operations of a round's gradients."""
+    return COHORT * STEPS * step_operations(case.model, case.shape, BATCH)
 
 
 def _peak() -> float:
     """Measure the floating-point operations per second of a product of two large matrices."""
     one = torch.rand(SIDE, SIDE)
-    return 2 * SIDE**3 / min(_seconds(partial(torch.mm, one, one)) for _ in range(7))
+    return 2 * SIDE**3 / min(seconds_of(partial(torch.mm, one, one)) for _ in range(7))
 
 
-def _seconds(once: Callable[[], object]) -> float:
+def seconds_of(once: Callable[[], object]) -> float:
+    """Time a call in processor seconds."""
     began = time.process_time()
     once()
     return time.process_time() - began
@@ -171,7 +178,7 @@ def _pairs(case: Case, ours: Callable[[], object], rounds: int) -> list[tuple[fl
 
         def after_central_iteration(self, aggregate_metrics: Any, model: Any, *, central_iteration: int) -> Any:
             theirs = time.process_time() - self.began
-            pairs.append((theirs, _seconds(ours)))
+            pairs.append((theirs, seconds_of(ours)))
             self.began = time.process_time()
             return False, Metrics()
 

@@ -54,7 +54,7 @@ class Clip(Part):
         return {}
 
     def next_client_state(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
-        """Update the clients' tensors `[rows, ...]` from their exact updates `[rows, size]`."""
+        """Update the clients' tensors `[rows, ...]` from their exact updates `[rows, size]`, NaN where one diverged."""
         return {}
 
     def run_weights(self, state: Tensors, knobs: Tensors) -> Tensor | None:
@@ -156,7 +156,7 @@ class LayerClip(Clip):
 
     @override
     def next_client_state(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
-        return self._next(model, state, updates) if self.trend_from == "exact" else {}
+        return self._next(model, state, torch.nan_to_num(updates)) if self.trend_from == "exact" else {}
 
     def _next(self, model: Layout, state: Tensors, updates: Tensor) -> dict[str, Tensor]:
         norms = layer_norms(model, updates)

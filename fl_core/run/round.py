@@ -304,7 +304,7 @@ class Round:
     def _advance_clients(self, update: Tensor, released: RoundRelease) -> None:
         """Update the clients' tensors that follow from their own uploads."""
         own = self._kept()
-        kept = self._clipping.next_client_state(self._model, own, torch.nan_to_num(update))
+        kept = self._clipping.next_client_state(self._model, own, update)
         if released.uploads is not None:
             uploads = released.uploads[self._cohort.run, self._cohort.place]
             knobs = {name: value[self._cohort.run] for name, value in self._knobs.items()}

@@ -36,3 +36,31 @@ def test_an_absent_device_is_refused_in_a_sentence(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 2
     assert capsys.readouterr().err == "device is 'cuda', but this machine has no usable CUDA device; use cpu or auto.\n"
+
+
+def test_what_compiling_gains_is_a_table_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def compiled(program: object, **options: object) -> object:
+        asked.append(options)
+        return program
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    table = gpu.compile_table(gpu.SMALL, "cpu")
+    assert [row[:2] for row in table.rows] == [(case.title, "compiled") for case in gpu.SMALL.compared]
+    assert asked == [{"mode": "default", "dynamic": False}] * len(gpu.SMALL.compared)
+    for _, _, plain, later, gain, *_ in table.rows:
+        assert float(gain.removesuffix("x")) == pytest.approx(float(plain) / float(later), rel=0.1)
+
+
+def test_what_does_not_compile_is_told_and_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_compiler(*_: object) -> object:
+        raise RuntimeError("no C++ compiler\nand more")
+
+    monkeypatch.setattr(torch, "compile", lambda program, **_: no_compiler)
+    found = gpu.compiled_seconds(gpu.SMALL.compared[0], "cpu", 0.01)
+    assert min(found["traced"]) > 0
+    assert all(math.isnan(value) for value in found["compiled"])
+    assert capsys.readouterr().err == f"{gpu.SMALL.compared[0].title}, compiled: RuntimeError: no C++ compiler\n"
