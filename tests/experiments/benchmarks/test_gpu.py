@@ -45,7 +45,7 @@ def test_what_compiling_gains_is_a_table_of_its_own(monkeypatch: pytest.MonkeyPa
         asked.append(options)
         return program
 
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr("experiments.benchmarks.gpu.torch.compile", compiled)
     table = gpu.compile_table(gpu.SMALL, "cpu")
     assert [row[:2] for row in table.rows] == [(case.title, "compiled") for case in gpu.SMALL.compared]
     assert asked == [{"mode": "default", "dynamic": False}] * len(gpu.SMALL.compared)
@@ -59,7 +59,7 @@ def test_what_does_not_compile_is_told_and_leaves_the_others(
     def no_compiler(*_: object) -> object:
         raise RuntimeError("no C++ compiler\nand more")
 
-    monkeypatch.setattr(torch, "compile", lambda program, **_: no_compiler)
+    monkeypatch.setattr("experiments.benchmarks.gpu.torch.compile", lambda program, **_: no_compiler)
     found = gpu.compiled_seconds(gpu.SMALL.compared[0], "cpu", 0.01)
     assert min(found["traced"]) > 0
     assert all(math.isnan(value) for value in found["compiled"])
