@@ -30,8 +30,7 @@ def make_client_app(config_of: Callable[[Context], FederationConfig]) -> ClientA
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def introduce(message: Message, context: Context) -> Message:
         """Tell which client of which federation this is; no data is read."""
-        told = ConfigRecord({"terms": terms(config_of(context)), "number": number_of(context)})
-        return Message(RecordDict({ROUND: told}), reply_to=message)
+        return introduction(message, context, config_of(context))
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
@@ -54,6 +53,12 @@ def make_client_app(config_of: Callable[[Context], FederationConfig]) -> ClientA
         return Message(RecordDict(sent), reply_to=message)
 
     return app
+
+
+def introduction(message: Message, context: Context, config: FederationConfig) -> Message:
+    """Compose a client's answer to the server's question who it is."""
+    told = ConfigRecord({"terms": terms(config), "number": number_of(context)})
+    return Message(RecordDict({ROUND: told}), reply_to=message)
 
 
 def number_of(context: Context) -> int:
