@@ -51,8 +51,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
 TAKES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            *("seed", "first-seed", "local-epochs", "momentum", "telemetry-share", "bit-noise", "evaluation-samples"),
-            *("memory-limit-mib", "timesteps", "learning-starts", "paper.rounds"),
+            *("seed", "first-seed", "first-draw", "local-epochs", "momentum", "telemetry-share", "bit-noise"),
+            *("evaluation-samples", "memory-limit-mib", "timesteps", "learning-starts", "paper.rounds"),
         ),
         ("0",),
     ),

@@ -96,7 +96,7 @@ def test_states_are_handed_on() -> None:
         (lambda seen: np.zeros((len(seen), 2)), r"actions of shape \(2, 2\), but it must be \(2, 1\)"),
         (lambda seen: np.full((len(seen), 1), np.nan), "must be finite"),
         (lambda seen: seen["budget"], "failed on observations"),
-        (lambda: 0, "failed on observations"),
+        (lambda: 0, "takes other arguments"),
     ],
 )
 def test_what_cannot_act_is_refused_before_anything_runs(source: Any, words: str) -> None:

@@ -22,6 +22,8 @@ from experiments.papers.federations import make_federation
 from experiments.reports.comparison import contents
 from experiments.reports.comparison_csv import csv_text
 from experiments.reports.verdict import verdict
+from fl_core.run import calibration
+from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from tests.experiments.records.test_comparison import make_comparison, make_controller
 
@@ -41,12 +43,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Populations of the federations that ran a round, in order, each once in a row."""
+    """Populations of the federations that ran a round, in order, each once in a row; those of random data left out."""
     seen: list[str] = []
-    run_round = Federation.run_round
+    random: list[Federation] = []
+    run_round, of_random_data = Federation.run_round, calibration._federation
+
+    def made_of_random_data(config: FederationConfig) -> Federation:
+        random.append(of_random_data(config))
+        return random[-1]
+
+    monkeypatch.setattr(calibration, "_federation", made_of_random_data)
 
     def spied(self: Federation, *arguments: Any, **named: Any) -> Any:
-        if seen[-1:] != [self.config.population]:
+        known = any(self is one for one in random)
+        if not known and seen[-1:] != [self.config.population]:
             seen.append(self.config.population)
         return run_round(self, *arguments, **named)
 
