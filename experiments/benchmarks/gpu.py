@@ -1,7 +1,7 @@
 """`python -m experiments.benchmarks.gpu [--device cuda] [--small]`: equality with the CPU, speed and memory of a GPU.
 
 Images are random. Every clock is read with the device idle. `--compile` adds what `torch.compile`, and on a GPU
-its CUDA graphs, would gain on the gradient of a step; no executor uses them, as too little was gained on a CPU.
+its CUDA graphs, would gain on the gradient of a step, which no executor uses yet.
 `--small` tells that the script works, on any device; its speeds mean nothing.
 """
 

@@ -6,6 +6,7 @@ tests. pfl counts no privacy in a round, ours charges its ledger.
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
@@ -161,6 +162,8 @@ class _Judged(nn.Module):
 
 def _pairs(case: Case, ours: Callable[[], object], rounds: int) -> list[tuple[float, float]]:
     """Run rounds of pfl, and one of ours after each; returns the seconds of both, after some rounds that warm up."""
+    # pfl takes a process of any other name for one that loads data, and gives it nothing to run rounds with.
+    multiprocessing.current_process().name = "MainProcess"
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
