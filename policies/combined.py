@@ -64,28 +64,27 @@ class CombinedControl(Controller):
         deterministic: bool = True,
     ) -> tuple[NDArray[np.float32], State | None]:
         array = np.asarray(observation)
-        fresh = [part.predict(array) for part in self.parts]
-        sizes = [len(memory or ()) for _, memory in fresh]
-        own = self._shared_out(state, sizes, len(np.atleast_2d(array)))
+        own = [None] * len(self.parts) if state is None else self._shared_out(state, array)
         acted = [part.predict(array, one, episode_start) for part, one in zip(self.parts, own, strict=True)]
         actions = self._joined([action for action, _ in acted], array.shape[:-1])
         memory = tuple(entry for _, one in acted for entry in one or ())
-        return actions, memory if any(sizes) else None
+        return actions, memory or None
 
-    def _shared_out(self, state: State | None, sizes: Sequence[int], rows: int) -> list[State | None]:
-        """Give each part its own arrays of the joint memory.
+    def _shared_out(self, state: State, array: NDArray[Any]) -> list[State | None]:
+        """Give each part its own arrays of the joint memory; how many they are is seen from a first decision.
 
         Raises:
             InputError: the memory is that of other controllers.
         """
-        require_memory(state, None, rows)
+        require_memory(state, None, len(np.atleast_2d(array)))
+        sizes = [len(part.predict(array)[1] or ()) for part in self.parts]
         require(
-            state is None or len(state) == sum(sizes),
-            f"state has {len(state or ())} arrays, but the memory of '{self.label}' has {sum(sizes)}.",
+            len(state) == sum(sizes),
+            f"state has {len(state)} arrays, but the memory of '{self.label}' has {sum(sizes)}.",
         )
         ends = np.cumsum(sizes)
         spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        return [None if state is None or not size else state[span] for span, size in zip(spans, sizes, strict=True)]
+        return [state[span] if size else None for span, size in zip(spans, sizes, strict=True)]
 
     def _joined(self, actions: Sequence[NDArray[np.float32]], shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Put the parts' coordinates in their places `[..., knobs]`; knobs that none sets keep their default."""

@@ -144,7 +144,9 @@ class HandCoded(Contender):
         return replace(
             player,
             search_rounds=tuned.rounds,
-            tuned_on=f"the best of {len(tuned.scores)} clip norms on {_instances(tuned.instances, tuned.population)}",
+            tuned_on=(
+                f"the best of {len(tuned.scores)} clip norms on {training_instances(tuned.instances, tuned.population)}"
+            ),
             tuned_population=tuned.population,
             releases=tuned.releases,
         )
@@ -199,7 +201,7 @@ class Tuned(Contender):
             search_rounds=found.rounds,
             tuned_on=(
                 f"the best of {found.candidates} parameter settings in {found.runs} runs, by successive halving on "
-                f"{_instances(found.instances, found.population)}"
+                f"{training_instances(found.instances, found.population)}"
             ),
             tuned_population=found.population,
             reads=family.features,
@@ -305,5 +307,6 @@ class Learned(Contender):
         )
 
 
-def _instances(count: int, population: str) -> str:
+def training_instances(count: int, population: str) -> str:
+    """Tell in words on how many training instances, of whose clients, a search was made."""
     return f"{count} training instance{'s' if count > 1 else ''} of {population} clients"

@@ -10,7 +10,7 @@ from envs import EnvCore
 from envs.acting import Policy
 from envs.instances import instance_seeds
 from experiments.contenders.bench import Bench, Needs
-from experiments.contenders.contenders import Contender
+from experiments.contenders.contenders import Contender, training_instances
 from experiments.contenders.play import Player
 from experiments.contenders.prior import prior_rounds
 from experiments.contenders.search import play_each
@@ -147,8 +147,8 @@ class RoundsContender(Contender):
             builds=(lambda target: self.policy(target, found.clip_norm),),
             search_rounds=found.played,
             tuned_on=(
-                f"the best of {found.tried} pairs of clip norm and number of rounds on {found.instances} training "
-                f"instance{'s' if found.instances > 1 else ''} of {found.population} clients"
+                f"the best of {found.tried} pairs of clip norm and number of rounds on "
+                f"{training_instances(found.instances, found.population)}"
             ),
             tuned_population=found.population,
             releases=found.releases,
