@@ -13,6 +13,7 @@ from experiments.flower.client import introduction, require_terms
 from experiments.flower.records import KNOBS, MODEL, ROUND, UPLOAD, arrays_of, from_knobs, to_arrays
 from fl_core.base.errors import InputError, require
 from fl_core.models.model import Model
+from fl_core.privacy.mechanism import clip_factors, scaled_uploads
 from fl_core.privacy.telemetry import TELEMETRY, Witness
 from fl_core.run.config import FederationConfig
 
@@ -93,8 +94,10 @@ def _flat(trained: Mapping[str, Tensor], model: Model) -> Tensor:
 
 def _upload(update: Tensor, norm: Tensor, telemetry: list[str], model: Model) -> dict[str, Tensor]:
     """Clip an update `[size]`, and compute its terms of the sums that are paid for; NaN where training diverged."""
-    length = torch.linalg.vector_norm(update.double())
-    clipped = update * torch.clamp(norm / length.clamp_min(1e-30), max=1.0).to(update.dtype)
+    row = update.reshape(1, 1, -1)
+    clip = clip_factors(row, torch.ones(1, 1, dtype=torch.bool), norm.reshape(1, 1, 1))
+    finite = bool(clip.finite)
+    clipped = scaled_uploads(row, clip)[0, 0] if finite else update
 
     def layer_norms() -> Tensor:
         pieces = [torch.linalg.vector_norm(clipped[span.slice]) for span in model.layers]
@@ -103,7 +106,6 @@ def _upload(update: Tensor, norm: Tensor, telemetry: list[str], model: Model) ->
     def scores() -> tuple[Tensor, Tensor]:
         raise InputError("telemetry asks for accuracies or losses, but a client app of one's own tells none.")
 
-    witness = Witness((length <= norm).reshape(1), layer_norms, scores)
-    counted = bool(torch.isfinite(length))
-    terms = {f"telemetry.{name}": TELEMETRY[name].contributions(witness)[0] * counted for name in telemetry}
+    witness = Witness(clip.within[0], layer_norms, scores)
+    terms = {f"telemetry.{name}": TELEMETRY[name].contributions(witness)[0] * finite for name in telemetry}
     return {"update": clipped} | terms
