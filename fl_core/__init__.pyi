@@ -10,7 +10,8 @@ from .models.entry import ModelEntry
 from .models.model import Model
 from .privacy.accountants import ACCOUNTANTS, Accountant
 from .privacy.accounting import epsilon, epsilon_after_steps, noise_multiplier_for
-from .privacy.ledger import BudgetExhausted, Charge, Ledger, Release
+from .privacy.ledger import Ledger
+from .privacy.releases import BudgetExhausted, Charge, Release
 from .privacy.telemetry import TELEMETRY, Telemetry
 from .recipes.aggregation import Aggregation
 from .recipes.catalog import METHODS, find_method, register_method

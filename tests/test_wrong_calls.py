@@ -30,7 +30,7 @@ from fl_core import (
     noise_multiplier_for,
     without,
 )
-from fl_core.privacy.ledger import BudgetExhausted
+from fl_core.privacy.releases import BudgetExhausted
 from policies import FixedClip, make_controller, parse_controller
 
 SETTINGS: dict[str, Any] = {"clients": 6, "rounds": 2, "executor": "vectorized", "reward": "final-accuracy"}

@@ -19,7 +19,8 @@ from rich.console import Console
 from experiments.reports.tables import Table
 from fl_core.base.errors import InputError
 from fl_core.privacy import accounting
-from fl_core.privacy.ledger import Ledger, Release
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import Release
 from fl_core.run.basis import basis_text
 
 ORACLE = Path(__file__).parents[2] / "tests" / "oracles" / "accounting.json"

@@ -22,7 +22,7 @@ from fl_core.base.bounds import is_number
 from fl_core.base.errors import InputError, require
 from fl_core.base.files import json_number, spelled_out
 from fl_core.base.sealed import dpilot_version, first_difference
-from fl_core.privacy.ledger import Charge
+from fl_core.privacy.releases import Charge
 from fl_core.run.charging import Books
 
 FORMAT = 1

@@ -23,7 +23,7 @@ from fl_core.base.files import NON_FINITE, json_number, read_json, spelled_out, 
 from fl_core.base.text import short
 from fl_core.data.populations import POPULATIONS, share_samples
 from fl_core.privacy.adjacency import ADJACENCIES, amplified_rate, default_adjacency
-from fl_core.privacy.ledger import SIGNAL_CLASSES
+from fl_core.privacy.releases import SIGNAL_CLASSES
 from fl_core.run.basis import basis_text
 
 Pair = tuple[str, int]

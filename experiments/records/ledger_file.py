@@ -20,7 +20,8 @@ from fl_core.base.errors import InputError, require
 from fl_core.base.fields import items, record_fields
 from fl_core.base.files import spelled_out, write_json
 from fl_core.base.sealed import read_sealed, sealed, understood
-from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import BudgetExhausted, Release
 from fl_core.recipes.mechanism import NOISE_KNOBS
 from fl_core.run.charging import Books
 from fl_core.run.config import FederationConfig

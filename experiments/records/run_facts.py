@@ -9,8 +9,8 @@ from experiments.records.shown import not_covered
 from fl_core.base.bounds import Bounds, check_numbers, count
 from fl_core.base.errors import require, require_name
 from fl_core.base.fields import check_types
-from fl_core.privacy.ledger import SIGNAL_CLASSES
 from fl_core.privacy.noise_model import DRAWERS
+from fl_core.privacy.releases import SIGNAL_CLASSES
 from fl_core.run.choices import CHOICES
 from fl_core.run.ranges import BOUNDS, SEED
 

@@ -22,7 +22,8 @@ from fl_core.audit.noise import random_moves
 from fl_core.audit.staging import StagedFederation, audit_seeds
 from fl_core.audit.telemetry import accounted
 from fl_core.base.errors import InputError
-from fl_core.privacy.ledger import Charge, Ledger
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import Charge
 from fl_core.run.charging import UPDATE, Charging
 from fl_core.run.config import FederationConfig
 from fl_core.run.plan import RoundPlan, RoundReport

@@ -12,21 +12,18 @@ noise std over the most that one client adds to the sum.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from fl_core.base.arguments import checked
 from fl_core.base.bounds import is_number
-from fl_core.base.errors import InputError, require, require_count, require_name
+from fl_core.base.errors import require, require_count, require_name
 from fl_core.base.exact_sum import ExactSum
-from fl_core.base.files import digest, spelled_out
+from fl_core.base.files import spelled_out
 from fl_core.privacy import accounting
 from fl_core.privacy.accounting import Segment
 from fl_core.privacy.adjacency import ADJACENCIES
@@ -38,51 +35,15 @@ from fl_core.privacy.curves import (
     require_sampling_rate,
 )
 from fl_core.privacy.filters import claim_for, filter_for, plan_for
+from fl_core.privacy.ledger_state import SavedCharges, refused_if_damaged, sound_charges
 from fl_core.privacy.odometer import PlannedOdometer, mixture_odometer
-
-SIGNAL_CLASSES = ("public", "accounted", "raw")
+from fl_core.privacy.releases import SIGNAL_CLASSES, BudgetExhausted, Charge, Release
 
 _ROUND_UP = 1e-6
 """Part by which every σ handed out is raised: above rounding errors and above what the grid of a privacy loss
 distribution adds to ε (2e-7 of it), so that a spent budget is within the target by that reckoning too."""
-VERSION = 2
-"""Version of the format of saved states."""
 NOTHING = 1e-4
 """Part of the budget below which a share of it is refused: rounding up leaves up to some 1e-5 behind."""
-
-
-class BudgetExhausted(Exception):
-    """Raised for releases that would exceed the privacy budget; nothing is charged. A normal end of a run."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """One Gaussian release about a round's cohort."""
-
-    name: str
-    """Name of the released quantity, as `update` or `clip-bit`."""
-    noise_multiplier: float
-    """σ: noise std / sensitivity. For a quantile bit with noise std σ_b and sensitivity ½ that is 2σ_b."""
-    signal_class: str = "accounted"
-
-
-@dataclass(frozen=True)
-class Charge:
-    """Entry of the ledger: the releases of one round."""
-
-    round: int
-    releases: tuple[Release, ...]
-    noise_multiplier: float
-    """Joint σ of the round's releases, (Σ σ_k⁻²)^(−1/2): they are about one cohort, hence one release."""
-    sampling_rate: float
-
-    def as_row(self) -> list[Any]:
-        """Return the charge as JSON values: `[round, [[name, σ, class], ...]]`."""
-        told = [[one.name, spelled_out(float(one.noise_multiplier)), one.signal_class] for one in self.releases]
-        return [self.round, told]
-
-
-# --- The ledger ---------------------------------------------------------------------------------------------------
 
 
 class Ledger:
@@ -97,7 +58,7 @@ class Ledger:
         (0.849, 8.0, 8.0)
         >>> ledger.charge(2, [Release("update", sigma)])
         Traceback (most recent call last):
-        fl_core.privacy.ledger.BudgetExhausted: ...
+        fl_core.privacy.releases.BudgetExhausted: ...
 
     Args:
         epsilon: ε > 0; infinity means no limit: no noise is asked for and nothing is refused.
@@ -144,8 +105,7 @@ class Ledger:
         self._charges: list[Charge] = []
         self._costs: list[float] = []
         self._spent = ExactSum()  # of the costs
-        self._rows: list[list[Any]] = []  # the charges as JSON values and as text, so that a state takes no time
-        self._texts: list[str] = []
+        self._saved = SavedCharges()
 
     @property
     def accountant(self) -> str:
@@ -165,7 +125,7 @@ class Ledger:
     @property
     def rows(self) -> list[list[Any]]:
         """All charges as JSON values, as `Charge.as_row`; copy them before changing any."""
-        return list(self._rows)
+        return list(self._saved.rows)
 
     @cached_property
     def uniform_noise_multiplier(self) -> float:
@@ -231,8 +191,7 @@ class Ledger:
         self._charges.append(charge)
         self._costs.append(cost)
         self._spent.add(cost)
-        self._rows.append(charge.as_row())
-        self._texts.append(json.dumps(self._rows[-1], allow_nan=False))
+        self._saved.add(charge)
         return charge
 
     @property
@@ -337,8 +296,7 @@ class Ledger:
 
         The rows of charges are the ledger's own: copy them before changing any.
         """
-        head = self._head()
-        return {**head, "charges": list(self._rows), "sha256": _digest_of(", ".join(self._texts), head)}
+        return self._saved.state(self._settings())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace the charges by those of a `state_dict` of a ledger with the same settings.
@@ -346,28 +304,11 @@ class Ledger:
         Raises:
             InputError: the state was edited or damaged, or belongs to another budget; this ledger is unchanged.
         """
-        try:
+        with refused_if_damaged():
             fresh = self.renewed()
-            require(
-                state.get("version") == VERSION,
-                f"The ledger's state has version {state.get('version', 1)}, from before a ledger named its adjacency "
-                f"and whether its noise was planned, but only version {VERSION} can be continued.",
-            )
-            content = {key: value for key, value in state.items() if key != "sha256"}
-            require(
-                state["sha256"] == digest(content),
-                "The ledger's state was edited or is damaged: its sha256 does not match its content.",
-            )
-            for key, mine in fresh._head().items():
-                require(content[key] == mine, f"The ledger's state has {key} {content[key]}, but the run has {mine}.")
-            for index, releases in content["charges"]:
+            for index, releases in sound_charges(state, fresh._settings()):
                 fresh.charge(index, [Release(name, float(sigma), kind) for name, sigma, kind in releases])
-        except (ArithmeticError, AttributeError, BudgetExhausted, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
-        self._charges, self._costs, self._spent = fresh._charges, fresh._costs, fresh._spent
-        self._rows, self._texts = fresh._rows, fresh._texts
+        self._charges, self._costs, self._spent, self._saved = fresh._charges, fresh._costs, fresh._spent, fresh._saved
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Ledger:
@@ -376,13 +317,9 @@ class Ledger:
         Raises:
             InputError: the state was edited or damaged.
         """
-        try:
+        with refused_if_damaged():
             size = (float(state["epsilon"]), state["delta"], state["sampling_rate"], state["rounds"], state["claim"])
             ledger = cls(*size, state.get("adjacency", "add-remove"), state.get("adaptive", True))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"The ledger's state is not one that a ledger wrote ({error!r}).") from error
         ledger.load_state_dict(state)
         return ledger
 
@@ -431,7 +368,7 @@ class Ledger:
             require_name("signal_class", release.signal_class, SIGNAL_CLASSES)
         return accounting.joint_noise_multiplier(float(release.noise_multiplier) for release in releases)
 
-    def _head(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
         return {
             "epsilon": spelled_out(float(self.epsilon)),
@@ -441,11 +378,4 @@ class Ledger:
             "claim": self.claim,
             "adjacency": self.adjacency,
             "adaptive": self.adaptive,
-            "version": VERSION,
         }
-
-
-def _digest_of(charges: str, head: Mapping[str, Any]) -> str:
-    """Compute `digest` of a state from the JSON text of its charges, which saves writing them out again."""
-    text = json.dumps({**head, "charges": "@"}, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.replace('"@"', f"[{charges}]").encode()).hexdigest()

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from fl_core.base.errors import require
-from fl_core.privacy.ledger import NOTHING, BudgetExhausted, Charge, Ledger, Release
+from fl_core.privacy.ledger import NOTHING, Ledger
+from fl_core.privacy.releases import BudgetExhausted, Charge, Release
 from fl_core.privacy.splits import split_noise_multiplier, update_noise_multiplier
 from fl_core.privacy.telemetry import CLIP_BIT, parse_telemetry
 from fl_core.recipes.recipe import Recipe

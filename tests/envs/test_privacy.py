@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs import DPilotEnv
-from fl_core.privacy.ledger import Release
+from fl_core.privacy.releases import Release
 from tests.envs.conftest import PLAIN
 from tests.fl_core.privacy.independent import require_within_budget
 

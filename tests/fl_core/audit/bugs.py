@@ -26,8 +26,9 @@ from fl_core.audit.sensitivity import attack_sensitivity
 from fl_core.audit.telemetry import attack_telemetry
 from fl_core.base.streams import normal_draws, numpy_generator
 from fl_core.privacy import accounting
-from fl_core.privacy.ledger import Ledger, Release
+from fl_core.privacy.ledger import Ledger
 from fl_core.privacy.noise_model import Amount, NoiseModel
+from fl_core.privacy.releases import Release
 from fl_core.privacy.telemetry import Telemetry
 from fl_core.recipes.aggregation import Aggregation
 from fl_core.recipes.sparsification import Reparameterized

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.base.errors import InputError
+from fl_core.base.files import digest
 from fl_core.privacy import accounting, curves
 from fl_core.privacy.curves import rdp_closed_form, rdp_slack
 from fl_core.privacy.filters import renyi_order
-from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release, digest
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import BudgetExhausted, Release
 from fl_core.privacy.splits import split_noise_multiplier, update_noise_multiplier
 from tests.fl_core.privacy.independent import require_within_budget
 

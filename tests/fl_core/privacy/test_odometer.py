@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from fl_core.privacy.accounting import gdp_epsilon, gdp_mu
-from fl_core.privacy.ledger import Ledger, Release
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import Release
 
 Floats = NDArray[np.float64]
 

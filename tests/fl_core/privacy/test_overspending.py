@@ -13,7 +13,8 @@ import pytest
 from fl_core.base.exact_sum import ExactSum
 from fl_core.privacy import curves
 from fl_core.privacy.filters import RenyiFilter
-from fl_core.privacy.ledger import BudgetExhausted, Ledger, Release
+from fl_core.privacy.ledger import Ledger
+from fl_core.privacy.releases import BudgetExhausted, Release
 from tests.fl_core.privacy.independent import (
     divergence,
     most_divergence,
