@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from envs.tasks import find_task
+from experiments.contenders.specs import AT, TUNED
 from experiments.reports.drawing import COLOURS, GREY, STYLE, footnote, wrapped
 from experiments.statistics.resampling import Difference, Scores, paired_difference
 from fl_core.base.errors import require
@@ -22,6 +23,8 @@ from fl_core.run.basis import basis_of
 
 METHOD = "dp-fedavg"
 BASELINE, PROBE = "best-fixed", "probe"
+PROBE_ROUNDS = f"{PROBE}{AT}{TUNED}"
+"""The probe for a number of rounds that was searched."""
 GROUPS = {"searched for": COLOURS[0], "trained": COLOURS[3], PROBE: COLOURS[2], "neither": GREY}
 """What it takes to make a controller -> colour."""
 
@@ -46,7 +49,12 @@ class Played:
         """What it took to make it, one of `GROUPS`."""
         if self.trained:
             return "trained"
-        return PROBE if self.name == PROBE else "searched for" if self.searched else "neither"
+        return PROBE if self.probes else "searched for" if self.searched else "neither"
+
+    @property
+    def probes(self) -> bool:
+        """True for the probe, whatever its number of rounds."""
+        return self.name.partition(AT)[0] == PROBE
 
 
 @dataclass
@@ -83,7 +91,7 @@ class Board:
     @property
     def best_tuned(self) -> Played:
         """The schedule with the highest mean here, of those that a search has tuned: chosen afterwards."""
-        tuned = [one for one in self.played.values() if one.searched and not one.trained and one.name != PROBE]
+        tuned = [one for one in self.played.values() if one.searched and not one.trained and not one.probes]
         return max(tuned, key=lambda one: float(one.scores.values.mean()))
 
     def lead(self, name: str, over: str) -> Difference | None:

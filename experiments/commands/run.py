@@ -20,7 +20,6 @@ from experiments.contenders.play import CODE, Player
 from experiments.contenders.preparing import check, parse_contenders, prepare
 from experiments.contenders.progress import rounds_bar
 from experiments.contenders.recorded import import_recorded
-from experiments.contenders.specs import TUNED_ROUNDS
 from experiments.options.run import RunOptions
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
@@ -68,8 +67,10 @@ class RunCommand(RunOptions):
         contenders = parse_contenders([self.acting])
         several = contenders[0].trainings_named
         require(several == 1, f"controller '{self.controller}' names {several} trainings, but a run is played by one.")
-        fixed = contenders[0].name != TUNED_ROUNDS
-        require(fixed, f"controller '{self.controller}' changes rounds, which a run is given; compare tunes them.")
+        require(
+            not contenders[0].changes_rounds,
+            f"controller '{self.controller}' changes rounds, which a run is given; compare plays it.",
+        )
         check(contenders, bench)
         core = _core_of(bench, contenders[0], setting)
         self._check_shown(contenders[0], bench, core)

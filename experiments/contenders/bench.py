@@ -98,7 +98,19 @@ class Bench:
         self.environments = Environments() if environments is None else environments
         self._family_searches: dict[ControllerSpec, FamilySearch] = {}
         self._outcomes: dict[Any, Any] = {}
-        self._kept: dict[Any, Any] = {}
+        self._kept: dict[str, Any] = {}
+        self._others: dict[int, Bench] = {}
+
+    def with_rounds(self, rounds: int) -> Bench:
+        """Return this bench, or one that differs in the number of rounds only and shares what was searched."""
+        if rounds == self.setting.federation.rounds:
+            return self
+        if rounds not in self._others:
+            setting = self.setting.replace(rounds=rounds)
+            other = Bench(setting, self.search_instances, self.train_on, self.generator, self.environments)
+            other._outcomes = self._outcomes
+            self._others[rounds] = other
+        return self._others[rounds]
 
     def acting(self, needs: Needs) -> Setting:
         """Return the setting in which a contender acts."""
@@ -144,11 +156,11 @@ class Bench:
             )
         return self._family_searches[family]
 
-    def kept(self, make: Callable[[Bench], T]) -> T:
-        """Return what a search's class makes of the bench, the same at every call."""
-        if make not in self._kept:
-            self._kept[make] = make(self)
-        found: T = self._kept[make]
+    def kept(self, name: str, make: Callable[[], T]) -> T:
+        """Return a contender's search by its name, made at the first call."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        found: T = self._kept[name]
         return found
 
     def search(self, searches: Iterable[Search[Any]]) -> None:

@@ -70,6 +70,11 @@ class Contender(ABC):
         return 1
 
     @property
+    def changes_rounds(self) -> bool:
+        """True if it acts for a number of rounds of its own."""
+        return False
+
+    @property
     def origin(self) -> Any:
         """Content of the files that it is made of, as JSON values; what its spec alone says is not repeated."""
         return {}

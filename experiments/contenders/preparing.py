@@ -9,9 +9,10 @@ from dataclasses import replace
 from agents.online_spec import OnlineSpec
 from experiments.contenders.bench import Bench
 from experiments.contenders.contenders import Contender, HandCoded, Learned, Online, Tuned
+from experiments.contenders.other_rounds import AtRounds
 from experiments.contenders.play import Player
 from experiments.contenders.rounds_search import RoundsContender
-from experiments.contenders.specs import Family, Named, RoundsFamily, Saved, read_spec, read_specs
+from experiments.contenders.specs import Family, Named, OtherRounds, RoundsFamily, Saved, read_spec, read_specs
 from experiments.contenders.trainings import load_trainings
 from fl_core.data.populations import share_samples
 
@@ -40,6 +41,8 @@ def contender_of(named: Named) -> Contender:
             return Tuned(named.controller)
         case RoundsFamily():
             return RoundsContender()
+        case OtherRounds():
+            return AtRounds(contender_of(named.named), named.rounds)
         case _:
             return HandCoded(named)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.online_spec import NAME
-from experiments.contenders.specs import SAVED, TUNED, TUNED_ROUNDS
+from experiments.contenders.specs import SAVED, TUNED, TUNED_ROUNDS, without_rounds
 from policies.catalog import CONTROLLERS
 from policies.specs import split_specs
 
@@ -26,7 +26,7 @@ def import_recorded(specs: Iterable[str], origins: Iterable[Any], folder: Path) 
     for origin in origins:
         for name, record in origin.items() if isinstance(origin, Mapping) else ():
             CONTROLLERS.load_recorded(name, record, folder)
-    for spec in specs:
+    for spec in map(without_rounds, specs):
         kind, _, family = spec.strip().partition(":")
         if kind not in (*SAVED, NAME) and spec.strip() != TUNED_ROUNDS:
             for one in split_specs(family if kind == TUNED else spec):

@@ -14,14 +14,12 @@ from experiments.contenders.contenders import Contender, training_instances
 from experiments.contenders.play import Player
 from experiments.contenders.prior import prior_rounds
 from experiments.contenders.search import play_each
-from experiments.contenders.specs import TUNED_ROUNDS
+from experiments.contenders.specs import OTHER_ROUNDS, TUNED_ROUNDS
 from experiments.records.costs import PriorRounds
 from experiments.workers.runner import Plan
 from fl_core.base.errors import require
 from policies import FixedClip
 
-OTHER_ROUNDS = (0.5, 2.0)
-"""Numbers of rounds that are tried beside the setting's own, over it."""
 CLIP_FACTORS = (0.5**0.5, 1.0, 2.0**0.5)
 """Clip norms tried at each, over C* T*/T: the best clip norm falls about as the number of rounds grows."""
 NEEDS = Needs("clip_norm")
@@ -116,6 +114,11 @@ class RoundsContender(Contender):
     def name(self) -> str:
         return TUNED_ROUNDS
 
+    @property
+    @override
+    def changes_rounds(self) -> bool:
+        return True
+
     @override
     def needs(self, guarantee: str) -> Needs:
         return NEEDS
@@ -131,7 +134,7 @@ class RoundsContender(Contender):
 
     @override
     def search(self, bench: Bench) -> RoundsSearch:
-        return bench.kept(RoundsSearch)
+        return bench.kept(self.name, lambda: RoundsSearch(bench))
 
     @override
     def tuned_population(self, bench: Bench) -> str:

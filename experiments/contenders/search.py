@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,8 +171,19 @@ class FamilySearch:
         )
 
 
+class Described(Policy, Protocol):
+    """A policy that can be told from others, as every controller of ours can."""
+
+    @property
+    def label(self) -> str:
+        """Name of it in figures and tables."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that its actions depend on, as JSON values."""
+
+
 def play_each(
-    policies: Sequence[Controller], seeds: Sequence[int], setting: Setting, environments: Environments
+    policies: Sequence[Described], seeds: Sequence[int], setting: Setting, environments: Environments
 ) -> Plan[list[float]]:
     """Measure each policy's final accuracy on the seed at its place, many at a time as rows of one batch.
 
@@ -195,7 +206,7 @@ def play_each(
     return [float(final) for one in played for final in one["finals"]]
 
 
-def _job(policies: Sequence[Controller], seeds: Sequence[int], setting: Setting) -> Job:
+def _job(policies: Sequence[Described], seeds: Sequence[int], setting: Setting) -> Job:
     """Describe a batch of a search as a job, by all that its accuracies depend on."""
     runs = [[policy.describe(), seed] for policy, seed in zip(policies, seeds, strict=True)]
     return Job(
@@ -211,7 +222,7 @@ def _check(runs: int, record: Mapping[str, Any], where: str) -> None:
 
 
 def _play_batch(
-    policies: Sequence[Controller],
+    policies: Sequence[Described],
     seeds: Sequence[int],
     setting: Setting,
     environments: Environments,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from agents.formats import EXPORTED
 from agents.online_spec import NAME, OnlineSpec, parse_online
 from fl_core.base.errors import InputError, require, require_name
 from fl_core.base.sources import split_spec
-from fl_core.base.values import read_list
+from fl_core.base.values import read_list, read_value
 from policies.catalog import CONTROLLERS
+from policies.parameters import MULTIPLE
 from policies.specs import ControllerSpec, parse_controller, split_specs
 
 LEARNED = (*ALGORITHMS, *EXPORTED)
@@ -26,6 +28,11 @@ TUNED = "tuned"
 """Before the name of a family, as `tuned:exponential-decay`."""
 TUNED_ROUNDS = f"{TUNED}:rounds"
 """Number of rounds and fixed clip norm, both searched."""
+OTHER_ROUNDS = (0.5, 2.0)
+"""Numbers of rounds that a search tries beside the setting's own, over it."""
+AT = "@"
+"""Between a controller and its number of rounds, as `probe@120`."""
+_AT_ROUNDS = re.compile(rf"(?P<controller>.+){AT}(?P<rounds>{TUNED}|[-+.\d][-+.\w]*)")
 COARSE_VALUES = 9
 """Clip norms over its range that the search for the best fixed one begins with, and that are played in hindsight."""
 
@@ -58,15 +65,70 @@ class RoundsFamily:
         return TUNED_ROUNDS
 
 
-Named = ControllerSpec | OnlineSpec | Family | RoundsFamily | Saved
+@dataclass(frozen=True)
+class Rounds:
+    """Number of rounds of a controller: given, as a multiple of the setting's own, or searched.
+
+    Attributes:
+        number: of rounds, or that multiple; None for what is searched.
+        multiple: True for a multiple.
+    """
+
+    number: float | None
+    multiple: bool = False
+
+    def of(self, own: int) -> tuple[int, ...]:
+        """List the numbers of rounds to choose from in a setting that has so many, one if it is given."""
+        if self.number is None:
+            return tuple(sorted({own, *(max(1, round(factor * own)) for factor in OTHER_ROUNDS)}))
+        return (max(1, round(self.number * own)) if self.multiple else int(self.number),)
+
+    def __str__(self) -> str:
+        return TUNED if self.number is None else f"{self.number:.12g}{MULTIPLE if self.multiple else ''}"
+
+
+@dataclass(frozen=True)
+class OtherRounds:
+    """A controller for another number of rounds than the setting's, as `probe@120`, `probe@2x` or `probe@tuned`."""
+
+    named: ControllerSpec | OnlineSpec | Saved
+    rounds: Rounds
+
+    def __str__(self) -> str:
+        return f"{self.named}{AT}{self.rounds}"
+
+
+Named = ControllerSpec | OnlineSpec | Family | RoundsFamily | Saved | OtherRounds
 
 
 def read_spec(spec: str) -> Named:
-    """Read a spec such as `fixed:0.5`, `tuned:exponential-decay`, `online-ppo:3` or `ppo:runs/NAME`.
+    """Read a spec such as `fixed:0.5`, `tuned:exponential-decay`, `online-ppo:3`, `ppo:runs/NAME` or `probe@2x`.
 
     Raises:
-        InputError: the controller is unknown, or its parameters or folders are wrong.
+        InputError: the controller is unknown, or its parameters, folders or rounds are wrong.
     """
+    if found := _AT_ROUNDS.fullmatch(spec.strip()):
+        return _read_rounds(spec, found["controller"], found["rounds"])
+    return _read_controller(spec)
+
+
+def _read_rounds(spec: str, controller: str, rounds: str) -> OtherRounds:
+    """Read a controller and the number of rounds behind it; refuse one whose search has a number of its own."""
+    named = _read_controller(controller)
+    if isinstance(named, (Family, RoundsFamily, OtherRounds)):
+        raise InputError(
+            f"controller '{spec}' asks for {rounds} rounds of '{controller}', which is searched in rounds of its own; "
+            "name a controller without a search."
+        )
+    if rounds == TUNED:
+        return OtherRounds(named, Rounds(None))
+    number, multiple = rounds.removesuffix(MULTIPLE), rounds.endswith(MULTIPLE)
+    value = read_value(f"controller '{spec}': rounds", number, float if multiple else int, finite=multiple)
+    require(value > 0, f"controller '{spec}': rounds is {rounds}, but it must be positive.")
+    return OtherRounds(named, Rounds(value, multiple))
+
+
+def _read_controller(spec: str) -> Named:
     name = spec.partition(":")[0].strip()
     if name in SAVED:
         training_folders(spec)
@@ -139,4 +201,16 @@ def training_folders(spec: str) -> list[Path]:
 
 def trainings_named(named: Named) -> int:
     """Count the policies behind a spec: one, or one per training."""
+    named = named.named if isinstance(named, OtherRounds) else named
     return len(training_folders(named.spec)) if isinstance(named, Saved) else 1
+
+
+def without_rounds(spec: str) -> str:
+    """Return a spec without the number of rounds behind it."""
+    found = _AT_ROUNDS.fullmatch(spec.strip())
+    return found["controller"] if found else spec
+
+
+def rounds_named(named: Named, own: int) -> int:
+    """Return the most rounds of a run behind a spec, in a setting that has so many."""
+    return max(named.rounds.of(own)) if isinstance(named, OtherRounds) else own

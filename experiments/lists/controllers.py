@@ -11,7 +11,7 @@ from agents.folders import CARD, PRETRAINED, RECORD, pretrained_folders
 from agents.formats import EXPORTED
 from agents.loggers import LOGGERS
 from agents.online_spec import KNOBS, NAME
-from experiments.contenders.specs import LEARNED, TUNED, TUNED_ROUNDS
+from experiments.contenders.specs import AT, LEARNED, TUNED, TUNED_ROUNDS
 from experiments.lists.rows import Rows, parts_of
 from fl_core.base.files import read_json
 from fl_core.base.sources import BUILT_IN
@@ -34,6 +34,10 @@ def controllers() -> Rows:
     yield (f"{TUNED}:FAMILY", "any of these, its parameters searched on training instances", *own, BUILT_IN.words)
     rounds = "the best fixed clip norm at half, once or twice the rounds, both searched; in a comparison"
     yield (TUNED_ROUNDS, rounds, "public", "clip_norm", BUILT_IN.words)
+    other = (
+        f"any without a search for other rounds, given, a multiple of the run's ({AT}2x) or searched; in a comparison"
+    )
+    yield (f"CONTROLLER{AT}ROUNDS|{AT}{TUNED}", other, *own, BUILT_IN.words)
     summary = "PPO that learns the clip norm within the very run, as ACDP-pFSD does, from accuracy and loss"
     yield (f"{NAME}[:accounted|:paper][:SEED]", summary, "by the guarantee", KNOBS, BUILT_IN.words)
     for name, folder in pretrained_folders().items():

@@ -13,7 +13,7 @@ from typing_extensions import override
 from envs.generators import parse_generator
 from envs.instances import INSTANCES, PLACE
 from envs.tasks import default_federation
-from experiments.contenders.specs import COARSE_VALUES, read_specs, trainings_named
+from experiments.contenders.specs import COARSE_VALUES, read_specs, rounds_named, trainings_named
 from experiments.contenders.varied import read_varied
 from experiments.options.consent import require_consent
 from experiments.options.resuming import Resumable
@@ -70,7 +70,8 @@ class CompareOptions(Resumable):
     @override
     def check_new(self) -> None:
         require(bool(self.controllers), "controllers is empty, but it needs at least one name.")
-        self._check_size(sum(map(trainings_named, read_specs(self.controllers))))
+        own, named = self.federation.rounds, read_specs(self.controllers)
+        self._check_size(sum(trainings_named(one) * rounds_named(one, own) for one in named))
         require_name("train_on", self.train_on, POPULATIONS)
         PLACE.check("first_seed", self.first_seed)
         PLACE.check("first_draw", self.first_draw)
@@ -81,11 +82,12 @@ class CompareOptions(Resumable):
         self.workers.check()
         self.federation.require_seeded_noise("a comparison")
 
-    def _check_size(self, players: int) -> None:
+    def _check_size(self, once: int) -> None:
         """Refuse what cannot be played, and what takes very long without consent; searches are not counted.
 
         Args:
-            players: trainings and schedules; each plays all seeds of every instance that is varied or drawn.
+            once: rounds that all trainings and schedules take for one seed; each plays all seeds of every instance that
+                is varied or drawn.
         """
         least = {"seeds": self.seeds, "draws": self.draws, "search_instances": self.search_instances}
         for name, value in least.items():
@@ -93,9 +95,9 @@ class CompareOptions(Resumable):
         varied = math.prod(len(read_list("vary", option.partition("=")[2])) for option in self.vary)
         instances = self.draws if self.generator else varied
         cause = "seeds" if self.seeds >= instances else "draws" if self.generator else "vary"
-        plays = (players + COARSE_VALUES * self.hindsight) * self.seeds * instances
         rounds, clients = self.federation.rounds, self.federation.clients
-        require_consent(self.yes, rounds * plays, cause, getattr(self, cause), clients)
+        played = (once + rounds * COARSE_VALUES * self.hindsight) * self.seeds * instances
+        require_consent(self.yes, played, cause, getattr(self, cause), clients)
         require_consent(self.yes, rounds * self.search_instances, "search_instances", self.search_instances, clients)
         for name, value in least.items():
             INSTANCES.check(name, value)

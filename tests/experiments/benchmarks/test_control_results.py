@@ -40,7 +40,7 @@ def _write(
         writer = csv.writer(file)
         writer.writerow(COLUMNS.split())
         for name, trainings in runs.items():
-            rounds = ("900" if "ppo" in name else "0", "40" if name.startswith(("tuned", "best")) else "0")
+            rounds = ("900" if "ppo" in name else "0", "40" if "tuned" in name or name == "best-fixed" else "0")
             for number, values in enumerate(trainings):
                 for seed, value in zip(seeds, values, strict=True):
                     own = (
@@ -82,6 +82,15 @@ def test_leads_are_means_of_paired_differences_over_all_tables_of_a_setting(tmp_
     assert {line[0]: line[1] for line in leads_table([board]).rows}["probe"].startswith("+5.")
     assert "beats the best fixed clip norm, which takes a search, in 1 of 1 cases" in answer([board])[0]
     assert "and loses to it in 1 (ppo on digits, ε = 2.5: −2.2" in answer([board])[1]
+
+
+def test_the_probe_is_no_tuned_schedule_even_where_its_rounds_were_searched(tmp_path: Path) -> None:
+    controllers = {"best-fixed": [BASE], "tuned:rounds": [BASE + 0.01], "probe@tuned": [BASE + 0.04]}
+    _write(tmp_path / "digits-2.5.csv", controllers)
+    (board,) = read_boards(tmp_path.glob("*.csv"))
+    assert board.best_tuned.name == "tuned:rounds"
+    assert board.played["probe@tuned"].group == "probe"
+    assert "beats the best tuned schedule in 1 of 1 cases (digits, ε = 2.5: +3.0" in answer([board])[3]
 
 
 def test_tables_of_other_names_or_methods_are_left_to_their_pages(tmp_path: Path) -> None:

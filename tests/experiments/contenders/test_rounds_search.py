@@ -12,7 +12,7 @@ from envs.playing import run_to_the_end
 from experiments.cli import main
 from experiments.contenders.bench import Bench
 from experiments.contenders.preparing import make_players
-from experiments.contenders.rounds_search import CLIP_FACTORS, RoundsSearch
+from experiments.contenders.rounds_search import CLIP_FACTORS, RoundsContender, RoundsSearch
 from fl_core.run.config import RunSettings
 from policies import FixedClip
 
@@ -51,7 +51,7 @@ def test_the_best_pair_is_that_of_a_plain_recomputation() -> None:
 def test_the_player_runs_as_many_rounds_as_were_found_at_the_same_epsilon() -> None:
     bench = Bench(Setting.of(**SMALL, instances="test"), 1)
     (player,) = make_players(["tuned:rounds"], bench)
-    rounds = bench.outcome(bench.kept(RoundsSearch)).rounds
+    rounds = bench.outcome(RoundsContender().search(bench)).rounds
     assert player.setting.federation.rounds == rounds
     assert player.setting.federation.epsilon == bench.setting.federation.epsilon
     assert f"for {rounds} rounds" in player.label
