@@ -23,13 +23,13 @@ from envs.loop_state import MEMORY, PLAN, check_arrays, check_plain
 from envs.setting import Setting
 from envs.signals import MEDIAN_NORM, MEDIAN_SPREAD, NOISE_LEVEL, ROUND_FRACTION, last_action
 from fl_core.base.arguments import check_argument, checked
-from fl_core.base.errors import InputError, require, require_name
+from fl_core.base.errors import require, require_name
 from fl_core.base.sealed import understood
 from fl_core.models.layout import Layout
 from fl_core.privacy.ledger import Ledger
-from fl_core.recipes.recipe import Recipe
 from fl_core.run.charging import UPDATE, Books, Charging
-from fl_core.run.config import FederationConfig, RunSettings
+from fl_core.run.config import RunSettings
+from fl_core.run.deployable import require_steerable
 from fl_core.run.knobs import knob_values
 from fl_core.run.plan import METRICS, FloatArray, RoundPlan, RoundReport, in_units
 from fl_core.run.release_figures import layer_figures, release_figures
@@ -97,7 +97,7 @@ class ControlLoop:
         )
         config = self.task.federation
         self._recipe = config.recipe()
-        _require_deployable(config, self._recipe)
+        require_steerable(config, self._recipe)
         epsilon = config.epsilon if run.epsilon is None else run.epsilon
         config.check_epsilon(epsilon)
         books = Charging.prepare(config, self._recipe, epsilon)
@@ -372,20 +372,3 @@ class ControlLoop:
 def _plan_arrays(plan: RoundPlan) -> dict[str, FloatArray]:
     """Name the values of a plan as `RoundPlan.from_values` takes them."""
     return {"clip_norm": plan.clip_norm, "server_learning_rate": plan.server_learning_rate, **plan.settings}
-
-
-def _require_deployable(config: FederationConfig, recipe: Recipe) -> None:
-    """Refuse what only a simulation can do."""
-    for allowed, sentence in (
-        (
-            recipe.exchanges and recipe.private,
-            f"method is '{config.method}', which releases nothing that a ledger could be charged for",
-        ),
-        (
-            config.guarantee == "sound",
-            f"guarantee is '{config.guarantee}', whose noise depends on what single clients do; set it to sound",
-        ),
-        (not config.client_epsilon, f"client_epsilon is '{config.client_epsilon}', but all clients have the run's"),
-    ):
-        if not allowed:
-            raise InputError(f"{sentence}: outside a simulation that cannot be.")

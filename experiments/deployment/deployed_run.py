@@ -29,6 +29,7 @@ from experiments.records.ledger_file import (
     under_control,
     write_record,
 )
+from experiments.records.run_state import controller_record
 from fl_core.base.arguments import checked
 from fl_core.base.errors import FileError, InputError, require
 from fl_core.base.files import drop_leftovers, json_number, spelled_out, write_text
@@ -89,7 +90,8 @@ class DeployedRun(ControlLoop):
         _require_free(self.folder)
         with contextlib.ExitStack() as undo:
             self._lock = undo.enter_context(_exclusive(self.folder))
-            journal = self._go_on() if (self.folder / LEDGER).exists() else self._begin()
+            begun = (self.folder / LEDGER).exists() and not _is_uncharged(self.folder)
+            journal = self._go_on() if begun else self._begin()
             undo.pop_all()
         self.charging.on_charge = journal.charge
         self._kept = True
@@ -122,15 +124,15 @@ class DeployedRun(ControlLoop):
     # ---------------------------------------------------------------- opening and closing
 
     def _begin(self) -> ChargeJournal:
-        """Begin the run in an empty folder, or in one where a process was killed before its first charge."""
+        """Begin the run in an empty folder, or in that of a run which never charged anything."""
         drop_leftovers(self.folder)
-        journal = self.folder / JOURNAL
-        found = sorted(path.name for path in self.folder.iterdir() if path.name != LOCK)
-        if found == [JOURNAL] and not read_journal(journal).rounds:
-            journal.unlink()
-            found = []
-        _require_none(self.folder, found)
+        if _is_uncharged(self.folder):
+            for name in (LEDGER, JOURNAL):
+                (self.folder / name).unlink(missing_ok=True)
+        else:
+            _require_none(self.folder, sorted(path.name for path in self.folder.iterdir() if path.name != LOCK))
         made = ChargeJournal.start(self.folder, journal_head(self.record))
+        self._save()  # before the ledger: a folder with a ledger has one
         write_record(self.folder, self.record)
         return made
 
@@ -139,11 +141,9 @@ class DeployedRun(ControlLoop):
         drop_leftovers(self.folder)
         known, path = read_record(self.folder), self.folder / STATE
         journal = ChargeJournal.resume(self.folder, journal_head(self.record), known.books)
-        state = self.state_dict()
-        if path.exists():
-            saved = read_sealed(path, FORMAT)
-            require_same(saved.get("about"), self._about, f"The run in '{self.folder}'")
-            state = {"arrays": _arrays(saved.get("arrays"), f"The file '{path}'"), "plain": saved.get("plain")}
+        saved = read_sealed(path, FORMAT)
+        require_same(saved.get("about"), self._about, f"The run in '{self.folder}'")
+        state = {"arrays": _arrays(saved.get("arrays"), f"The file '{path}'"), "plain": saved.get("plain")}
         self._load(state, known.ledger, f"The file '{path}'")
         return journal
 
@@ -167,19 +167,22 @@ class DeployedRun(ControlLoop):
     @cached_property
     def _about(self) -> dict[str, Any]:
         """Describe what a saved state belongs to, as JSON values."""
-        describe = getattr(self._actor.policy, "describe", dict)
         layers = {span.name: span.stop - span.start for span in self.layout.layers}
-        told = {"setting": self.setting.as_record(), "run": self.run, "controller": describe(), "layers": layers}
-        return {name: spelled_out(value) for name, value in told.items()}
+        told = {"setting": self.setting.as_record(), "run": self.run, "layers": layers}
+        return {name: spelled_out(value) for name, value in told.items()} | controller_record(self._actor.policy)
 
     @override
     def _end_round(self) -> None:
         super()._end_round()
         if self._kept:
-            place = self._place()  # the journal has the ledger
-            arrays = {name: _told(value) for name, value in place["arrays"].items()}
-            record = {"about": self._about, "plain": place["plain"], "arrays": arrays}
-            write_text(self.folder / STATE, sealed_line(record, FORMAT))
+            self._save()
+
+    def _save(self) -> None:
+        """Write what the run goes on from."""
+        place = self._place()  # the journal has the ledger
+        arrays = {name: _told(value) for name, value in place["arrays"].items()}
+        record = {"about": self._about, "plain": place["plain"], "arrays": arrays}
+        write_text(self.folder / STATE, sealed_line(record, FORMAT))
 
 
 def _told(array: np.ndarray) -> dict[str, Any]:
@@ -210,6 +213,18 @@ def _require_free(folder: Path) -> None:
         ours = {LOCK, JOURNAL, STATE}
         seen = (path.name for path in folder.iterdir() if not path.name.startswith("."))
         _require_none(folder, sorted(name for name in seen if name not in ours))
+
+
+def _is_uncharged(folder: Path) -> bool:
+    """Return True for the folder of a run that has charged nothing, so that any other may take its place.
+
+    A beginning writes the journal first and the ledger last; a simulated run's folder has no saved control loop.
+    """
+    names = {path.name for path in folder.iterdir()}
+    if JOURNAL not in names or not (STATE in names or names <= {JOURNAL, LOCK}):
+        return False
+    charged = read_record(folder).ledger.charges if LEDGER in names else read_journal(folder / JOURNAL).rounds
+    return not charged
 
 
 def _require_none(folder: Path, found: list[str]) -> None:

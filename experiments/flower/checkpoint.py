@@ -16,13 +16,13 @@ FORMAT = 1
 RECORD = "model.json"
 
 
-def save_state(folder: Path, state: RunState) -> None:
-    """Write the state after a round, and drop the one before.
+def save_state(folder: Path, state: RunState, rounds: int) -> None:
+    """Write the state after a number of rounds, and drop the one before.
 
     Raises:
         InputError: it cannot be written; the state before is kept then.
     """
-    name = f"model-{int(state.rounds[0]) + 1:05d}.safetensors"
+    name = f"model-{rounds:05d}.safetensors"
     checksum = write_tensors(folder / name, state.tensors())
     write_json(folder / RECORD, sealed({"file": name, "sha256": checksum}, FORMAT))
     for old in folder.glob("model-*.safetensors"):
@@ -32,14 +32,12 @@ def save_state(folder: Path, state: RunState) -> None:
 
 
 def load_state(folder: Path, like: RunState) -> RunState:
-    """Read the state of a run; that of its beginning where none was saved.
+    """Read the state of a run.
 
     Raises:
-        InputError: it was changed since it was written, or is of another model.
+        InputError: it is missing, was changed since it was written, or is of another model.
     """
     path = folder / RECORD
-    if not path.exists():
-        return like
     found = read_sealed(path, FORMAT)
     with understood(f"The file '{path}' is not one that a run wrote"):
         tensors = read_tensors(folder / str(found["file"]), str(found["sha256"]))

@@ -88,6 +88,8 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         self._config, self._seed, self._exact = self.run.task.federation, seed, exact_metrics
         self._secret = new_secret() if noise == "secret" else b""
         self.server = FederatedServer(self._config, model, seed, self._secret)
+        if not self.run.rounds:
+            save_state(self.run.folder, self.server.state, 0)
         self.server.state = load_state(self.run.folder, self.server.state)
         self._seconds = connect_seconds
         self._numbers: dict[int, int] = {}
@@ -161,7 +163,7 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         updates = [one.get(UPDATE) for one in uploads]
         figures = self.server.release(now.index, knob_tensors(now.knobs), now.noise, updates, told)
         self._note_failures()
-        save_state(self.run.folder, self.server.state)
+        save_state(self.run.folder, self.server.state, now.index + 1)
         self.run.observe(figures)
         public = {name: value for name, value in figures.items() if find_metric(name).signal_class != "raw"}
         public["epsilon_spent"] = self.run.ledger.epsilon_spent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from agents.provenance import environment_record
-from agents.weights import Tensors, read_tensors, write_tensors
+from agents.weights import Tensors, read_tensors, tensor_bytes, write_tensors
 from envs import EnvCore
 from envs.acting import Policy
 from fl_core.base.errors import require
@@ -59,10 +60,27 @@ def run_record(core: EnvCore, policy: Policy) -> dict[str, Any]:
     """
     record = environment_record(core)
     del record["setting"]["executor"]
-    describe = getattr(policy, "describe", dict)  # what searches and trainings have found is in it
+    return record | controller_record(policy)
+
+
+def controller_record(policy: Policy) -> dict[str, Any]:
+    """Parameters, weights and code of a controller, as JSON-able values: two that act differently have different ones.
+
+    Of what is no controller of this project, only the weights of a network are known.
+    """
+    describe = getattr(policy, "describe", None)  # what searches and trainings have found is in it
     parts = getattr(policy, "parts", (policy,))
     origins = {name: origin for one in parts for name, origin in CONTROLLERS.origins_for(type(one)).items()}
-    return record | {"controller": spelled_out(describe()), "origins": origins}
+    told = _weights_record(policy) if describe is None else describe()
+    return {"controller": spelled_out(told), "origins": origins}
+
+
+def _weights_record(policy: Policy) -> dict[str, str]:
+    """Digest of the weights of a network, or of the network of a stable-baselines3 model; nothing of what has none."""
+    network = getattr(policy, "policy", policy)
+    if not isinstance(network, torch.nn.Module):
+        return {}
+    return {"weights_sha256": hashlib.sha256(tensor_bytes(network.state_dict())).hexdigest()}
 
 
 def require_same_run(folder: Path, state: RunState, core: EnvCore, policy: Policy) -> None:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from fl_core.base.arrays import BoolArray, FloatArray
-from fl_core.base.errors import InputError, require
 from fl_core.models.model import Model
 from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.charging import UPDATE
 from fl_core.run.config import FederationConfig
+from fl_core.run.deployable import require_deployable
 from fl_core.run.draws import Draws
 from fl_core.run.release import Cohorts, Releaser
 from fl_core.run.round_telemetry import released_telemetry
@@ -155,48 +155,3 @@ def _bounded(value: Tensor | None, size: int) -> Tensor:
     value = value.to(torch.float32)
     norm: Tensor = torch.linalg.vector_norm(value)
     return torch.div(value, norm.clamp_min(1.0))
-
-
-def require_deployable(config: FederationConfig, recipe: Recipe) -> None:
-    """Refuse what a server that knows only uploads cannot do.
-
-    Raises:
-        InputError: names the part of the method or the setting, and why.
-    """
-    method, noise = f"method '{config.method}'", config.noise_model()
-    for allowed, sentence in (
-        (recipe.exchanges and recipe.private, f"{method} releases nothing with noise"),
-        (
-            config.guarantee == "sound",
-            f"guarantee is '{config.guarantee}', whose noise depends on what single clients do; set it to sound",
-        ),
-        (
-            config.placement != "distributed",
-            "placement is 'distributed', in which a client that fails takes its share of the noise with it, and whose "
-            "cohorts the server must not know, which Flower's secure aggregation does not give; set it to central",
-        ),
-        (
-            config.placement == "central",
-            f"placement is '{config.placement}', whose noise clients would draw; set it to central",
-        ),
-        (
-            config.sampling == "poisson",
-            f"sampling is '{config.sampling}', which a client that fails would leave short; set it to poisson",
-        ),
-        (
-            recipe.sparsification.kind == "none",
-            f"{method} sparsifies its uploads ({recipe.sparsification.kind}), which only the simulation does",
-        ),
-        (not recipe.mechanism.budgeting.measures_risk, f"{method} compares its clients' risks"),
-        (not config.client_epsilon, f"client_epsilon is '{config.client_epsilon}', but all clients have the run's"),
-        (recipe.aggregation.divide_by != "count", f"{method} divides by the clients that share a coordinate"),
-        (not noise.by_clients, f"{method} has noise that its clients draw"),
-        (not recipe.personalization.masks_uploads or noise.coordinates == "public", f"{method} has private masks"),
-    ):
-        if not allowed:
-            raise InputError(f"{sentence}: this cannot be deployed.")
-    require(
-        config.cohort >= 1,
-        f"sampling_rate is {config.sampling_rate:g} of {config.clients} clients, an expected "
-        f"cohort of {config.cohort:g}: most rounds would have nobody; it must be at least 1.",
-    )

@@ -3,9 +3,13 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3 import PPO
 
 from agents import TrainingConfig, load_controller, train
 from envs import ControlLoop, Setting
@@ -206,6 +210,75 @@ def test_a_trained_controller_steers_a_run_and_one_for_other_knobs_is_refused(tm
     assert read_record(tmp_path / "run").facts.controller.startswith("ppo")
     with pytest.raises(InputError, match=r"ppo controller was trained on the signals .* shows .*last_budget_pace"):
         ControlLoop(SETTING.replace(knobs="budget_pace"), load_controller(trained.folder).for_env, LAYOUT)
+
+
+@pytest.mark.parametrize("observed", [0, 1])
+def test_weights_that_were_exchanged_since_the_run_was_begun_are_noticed(tmp_path, observed):
+    own = {"clients": 6, "rounds": 2, "local_steps": 1, "delta": 0.01}
+    bundle, kept, spec = tmp_path / "bundle", tmp_path / "kept", f"ppo:{tmp_path / 'bundle'}"
+    for seed in (0, 1):
+        short = TrainingConfig(
+            environments=2, episodes=2, validation_instances=1, parallel="rows", network=(4,), seed=seed
+        )
+        train(own, short, tmp_path / f"seed{seed}")
+    (tmp_path / "seed0").rename(bundle)
+    with opened(tmp_path / "run", spec) as run:
+        play(run, observed)
+        run.next_round()  # charged
+    bundle.rename(kept)
+    (tmp_path / "seed1").rename(bundle)
+    with pytest.raises(InputError, match=r"was made with controller.*, but here it is .*; start anew"):
+        opened(tmp_path / "run", spec)
+    bundle.rename(tmp_path / "seed1")
+    kept.rename(bundle)
+    with opened(tmp_path / "run", spec) as run:
+        assert run.rounds == observed + 1
+
+
+def test_weights_of_a_stable_baselines3_model_that_differ_are_noticed(tmp_path):
+    env = gym.make("DPilot/Clip-v0", clients=20, rounds=6, delta=0.01)
+    models = [PPO("MlpPolicy", env, n_steps=4, batch_size=4, device="cpu", seed=seed) for seed in (0, 0, 1)]
+    for model in models[:2]:
+        with opened(tmp_path, lambda loop, model=model: model) as run:
+            play(run, 1)
+    with pytest.raises(InputError, match=r"was made with controller.weights_sha256 \w{64}, but here it is \w{64}"):
+        opened(tmp_path, lambda loop: models[2])
+
+
+def test_a_controller_of_its_users_code_that_was_changed_is_noticed(tmp_path):
+    path = tmp_path / "own.py"
+    text = """from policies import FixedClip
+
+
+class Own(FixedClip):
+    name = "own-fixed"
+"""
+    path.write_text(text)
+    with opened(tmp_path / "run", f"{path}:Own") as run:
+        play(run, 1)
+    path.write_text(text + "    label_format = 'Own'\n")
+    code = "import sys; from tests.experiments.deployment.test_deployed_run import opened; opened(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(tmp_path / "run"), f"{path}:Own"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "start anew" in done.stderr.splitlines()[-1]
+    path.write_text(text)
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_a_run_that_charged_nothing_gives_way_to_any_other(tmp_path):
+    opened(tmp_path).close()
+    with opened(tmp_path, setting=SETTING.replace(clients=21)) as run:
+        play(run, 1)
+    with pytest.raises(InputError, match="clients is 21, but in the run to go on it is 20"):
+        opened(tmp_path)
+
+
+def test_a_run_without_its_saved_state_is_refused(tmp_path):
+    with opened(tmp_path) as run:
+        play(run, 1)
+    (tmp_path / "control.json").unlink()
+    with pytest.raises(InputError, match=r"control.json' could not be read"):
+        opened(tmp_path)
 
 
 def test_the_ledger_says_who_draws_the_cohorts(tmp_path):

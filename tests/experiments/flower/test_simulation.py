@@ -1,12 +1,11 @@
 """Flower's own simulation runtime, held against the engine; run by hand with `-m long`."""
 
-import os
 import pickle
 
 import pytest
 
 pytest.importorskip("flwr")
-pytest.importorskip("ray")  # Flower's simulation runtime has no other backend
+ray = pytest.importorskip("ray")  # Flower's simulation runtime has no other backend
 
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
@@ -54,12 +53,25 @@ class OneProcess:
         return pickle.loads(pickle.dumps((reply, context)))
 
 
+@pytest.fixture(scope="module")
+def one_ray():
+    """Let Flower start Ray once for all methods: a second start in a process runs into Ray's time limits."""
+    from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
+
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_agent_register_timeout_ms", str(1000 * SECONDS))
+    patch.setenv("RAY_raylet_start_wait_time_s", str(SECONDS))
+    patch.setattr(RayBackend, "terminate", lambda backend: backend.pool.terminate_all_actors())
+    yield
+    ray.shutdown()
+    patch.undo()
+
+
 @pytest.fixture(params=["one process", "ray"])
 def backend(request, monkeypatch):
     """Run Flower's nodes in this process, or in Ray's."""
     if request.param == "ray":
-        monkeypatch.setitem(os.environ, "RAY_agent_register_timeout_ms", str(1000 * SECONDS))
-        monkeypatch.setitem(os.environ, "RAY_raylet_start_wait_time_s", str(SECONDS))
+        request.getfixturevalue("one_ray")
     else:
         monkeypatch.setattr("flwr.server.superlink.fleet.vce.backend.raybackend.RayBackend", OneProcess)
     return {
@@ -87,7 +99,7 @@ def simulated(folder, setting, controller, backend):
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", CASES)
-def test_flowers_simulation_releases_the_models_of_the_engine(tmp_path, backend, method):
+def test_flowers_simulation_releases_the_models_of_the_engine(tmp_path, backend, method, request):
     setting = Setting.of(
         clients=CLIENTS,
         rounds=3,
@@ -105,7 +117,7 @@ def test_flowers_simulation_releases_the_models_of_the_engine(tmp_path, backend,
     for _ in decisions(core, parse_contender(CASES[method]).policy(core)):
         pass
     difference = float((ours.server.state.server - core.federation.server).abs().max())
-    print(f"| {method} | {CASES[method]} | {difference:.1e} | {len(core.federation.ledgers[0].rows)} charges |")
+    print(f"| {request.node.callspec.params['backend']} | {method} | {CASES[method]} | {difference:.1e} | {len(core.federation.ledgers[0].rows)} charges |")
     assert difference <= 1e-6
     assert float(core.federation.server.abs().max()) > 0.1
     assert ours.failures == [0, 0, 0]
