@@ -222,3 +222,10 @@ def test_the_app_runs_by_its_configuration(tmp_path):
     assert (record.facts.rounds_done, record.facts.noise, record.facts.population) == (2, "secret", "target")
     with pytest.raises(InputError, match="setting 'clientz' is unknown"):
         server_app(grid, Context(0, 0, {}, RecordDict(), {"clientz": 3}))
+
+
+def test_a_run_whose_model_is_gone_does_not_begin_another_model(tmp_path):
+    strategy(tmp_path).start(ProcessGrid(SETTING), num_rounds=1)
+    (tmp_path / "model.json").unlink()
+    with pytest.raises(InputError, match=r"model.json' could not be read"):
+        strategy(tmp_path)
