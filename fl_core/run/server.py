@@ -14,7 +14,6 @@ from torch import Tensor
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.models.model import Model
 from fl_core.privacy.telemetry import TELEMETRY
-from fl_core.recipes.recipe import Recipe
 from fl_core.run.charging import UPDATE
 from fl_core.run.config import FederationConfig
 from fl_core.run.deployable import require_deployable

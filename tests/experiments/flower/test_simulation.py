@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 pytest.importorskip("flwr")
-ray = pytest.importorskip("ray")  # Flower's simulation runtime has no other backend
+pytest.importorskip("ray")  # Flower's simulation runtime has no other backend
 
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
@@ -56,6 +56,7 @@ class OneProcess:
 @pytest.fixture(scope="module")
 def one_ray():
     """Let Flower start Ray once for all methods: a second start in a process runs into Ray's time limits."""
+    import ray
     from flwr.server.superlink.fleet.vce.backend.raybackend import RayBackend
 
     patch = pytest.MonkeyPatch()
@@ -117,7 +118,8 @@ def test_flowers_simulation_releases_the_models_of_the_engine(tmp_path, backend,
     for _ in decisions(core, parse_contender(CASES[method]).policy(core)):
         pass
     difference = float((ours.server.state.server - core.federation.server).abs().max())
-    print(f"| {request.node.callspec.params['backend']} | {method} | {CASES[method]} | {difference:.1e} | {len(core.federation.ledgers[0].rows)} charges |")
+    nodes, charges = request.node.callspec.params["backend"], len(core.federation.ledgers[0].rows)
+    print(f"| {nodes} | {method} | {CASES[method]} | {difference:.1e} | {charges} charges |")
     assert difference <= 1e-6
     assert float(core.federation.server.abs().max()) > 0.1
     assert ours.failures == [0, 0, 0]

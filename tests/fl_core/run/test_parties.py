@@ -12,8 +12,8 @@ from fl_core.recipes.catalog import METHODS
 from fl_core.run.client import FederatedClient
 from fl_core.run.cohort import draw_cohort
 from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.knobs import knob_tensors
 from fl_core.run.deployable import require_deployable
+from fl_core.run.knobs import knob_tensors
 from fl_core.run.server import FederatedServer
 from policies.catalog import CONTROLLERS
 
