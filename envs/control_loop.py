@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.acting import Actor, Policy
 from envs.charged_round import ChargedRound
 from envs.context import KNOWN
-from envs.controls import Controls, with_prefix
+from envs.controls import Controls, Steered, with_prefix
 from envs.loop_state import MEMORY, PLAN, check_arrays, check_plain
 from envs.setting import Setting
 from envs.signals import MEDIAN_NORM, MEDIAN_SPREAD, NOISE_LEVEL, ROUND_FRACTION, last_action
@@ -37,7 +36,7 @@ from fl_core.run.release_figures import layer_figures, release_figures
 _RUN = np.array([True])
 
 
-class ControlLoop:
+class ControlLoop(Steered):
     """One run under a controller and a ledger, whoever trains.
 
     A round is charged before it is handed out, and a charge is never taken back: what is handed out and not observed,
@@ -124,26 +123,6 @@ class ControlLoop:
         self._actor = Actor(controller(self), self, len(self.knobs))
 
     # ---------------------------------------------------------------- what controllers look at
-
-    @property
-    def knobs(self) -> Any:
-        """Knob of each action coordinate."""
-        return self.controls.knobs
-
-    @property
-    def features(self) -> Any:
-        """Feature of each observation entry."""
-        return self.controls.features
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Space of an observation."""
-        return self.controls.observation_space
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """Space of an action."""
-        return self.controls.action_space
 
     @property
     def longest(self) -> int:

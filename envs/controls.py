@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from envs.actions import require_finite
 from envs.context import CALIBRATED_NORM, COHORT, KNOWN, context_features
-from envs.knobs import make_knobs, plan_values
+from envs.knobs import Knob, make_knobs, plan_values
 from envs.listing import Listing
 from envs.norm_estimate import MedianNorm
 from envs.observer import Observer
 from envs.relative_clip import CALIBRATED, MEDIAN, ClipReference
 from envs.setting import EnvSpec
-from envs.signals import FEATURE_BOUND, MEDIAN_NORM, MEDIAN_SPREAD, SIGNAL_SETS, make_features
+from envs.signals import FEATURE_BOUND, MEDIAN_NORM, MEDIAN_SPREAD, SIGNAL_SETS, Feature, make_features
 from envs.tasks import Task
 from fl_core.models.layout import Layout
 from fl_core.privacy.telemetry import parse_telemetry
@@ -184,3 +184,29 @@ class Controls:
 def with_prefix(arrays: Mapping[str, FloatArray], prefix: str) -> dict[str, FloatArray]:
     """Select the arrays whose names begin with a prefix, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+class Steered:
+    """What a controller looks at in whatever is steered through `controls`: knobs, features and their spaces."""
+
+    controls: Controls
+
+    @property
+    def knobs(self) -> Listing[Knob]:
+        """Knob of each action coordinate."""
+        return self.controls.knobs
+
+    @property
+    def features(self) -> Listing[Feature]:
+        """Feature of each observation entry."""
+        return self.controls.features
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Space of one run's observation."""
+        return self.controls.observation_space
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Space of one run's action."""
+        return self.controls.action_space

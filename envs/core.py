@@ -13,12 +13,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.actions import read_actions, share_outside
 from envs.context import KNOWN
-from envs.controls import Controls, with_prefix
+from envs.controls import Controls, Steered, with_prefix
 from envs.episodes import Episodes
 from envs.fleet import Fleet
 from envs.generators import parse_generator
@@ -36,7 +35,7 @@ from fl_core.run.federation import Federation
 from fl_core.run.plan import BoolArray, FloatArray, RoundPlan
 
 
-class EnvCore(Episodes):
+class EnvCore(Steered, Episodes):
     """A batch of federated runs with named knobs and features.
 
     Attributes:
@@ -46,8 +45,6 @@ class EnvCore(Episodes):
         generator: distribution of the instances' settings.
         fleet: the runs, in a federation for each shape of instance.
         controls: what turns actions into plans, and reports into observations.
-        knobs: knob of each action coordinate.
-        features: feature of each observation entry.
         pool: instances of the spec's set, by seed.
         judges_server: whether results are judged by the server's model; by the clients' where it is incomplete.
     """
@@ -68,7 +65,6 @@ class EnvCore(Episodes):
         self.fleet = Fleet(self.task.federation, runs, self.generator.shapes)
         recipe, layout = self.federation.recipe, self.federation.model
         self.controls = Controls(self.task, spec, layout, self.federation.charging.knob_defaults(0), runs)
-        self.knobs, self.features = self.controls.knobs, self.controls.features
         self.judges_server = recipe.personalization.judged_by_server
         accuracy = "global_accuracy" if self.judges_server else "personal_accuracy"
         super().__init__(self.fleet, runs, accuracy, [knob.name for knob in self.knobs])
@@ -114,16 +110,6 @@ class EnvCore(Episodes):
     def rounds(self) -> NDArray[np.int64]:
         """Rounds done by each run `[runs]`."""
         return self.fleet.rounds
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """Space of one run's observation."""
-        return self.controls.observation_space
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """Space of one run's action."""
-        return self.controls.action_space
 
     # ---------------------------------------------------------------- episodes
 

@@ -211,7 +211,7 @@ class Catalogue(MutableMapping[str, T]):
     def _offers(self) -> dict[str, list[metadata.EntryPoint]]:
         """Entry points by name; only their names are read."""
         found: dict[str, list[metadata.EntryPoint]] = {}
-        for point in _installed(self.group, tuple(sys.path)):
+        for point in _installed(tuple(sys.path)).get(self.group, ()):
             found.setdefault(point.name, []).append(point)
         return found
 
@@ -333,10 +333,11 @@ def _package(point: metadata.EntryPoint) -> Origin:
     return Origin("package" if made is None else f"package {made.name} {made.version}")
 
 
-@lru_cache(maxsize=64)
-def _installed(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
-    """Find the entry points of a group on an import path; reading them takes longer than all else that names need."""
-    return tuple(metadata.entry_points(group=group))
+@lru_cache(maxsize=8)
+def _installed(path: tuple[str, ...]) -> dict[str, tuple[metadata.EntryPoint, ...]]:
+    """Find this project's groups of entry points on an import path, all at once: reading them takes tens of ms."""
+    points = metadata.entry_points()
+    return {group: tuple(points.select(group=group)) for group in points.groups if group.startswith("dpilot.")}
 
 
 def forget_read_files() -> None:

@@ -27,11 +27,24 @@ def code_version(*modules: str) -> str:
     Args:
         *modules: names of further packages or modules whose source is part of it.
     """
-    digest = hashlib.sha256()
-    for name in (*RESULT_PACKAGES, *modules):
-        for place, path in _sources(name):
-            digest.update(f"{place}: {program_text(path.read_bytes())}\n".encode())
+    digest = _result_digest(RESULT_PACKAGES).copy()
+    for name in modules:
+        _add_sources(digest, name)
     return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def _result_digest(packages: tuple[str, ...]) -> hashlib._Hash:
+    """Digest the source of packages, once in a process: it takes a second."""
+    digest = hashlib.sha256()
+    for name in packages:
+        _add_sources(digest, name)
+    return digest
+
+
+def _add_sources(digest: hashlib._Hash, name: str) -> None:
+    for place, path in _sources(name):
+        digest.update(f"{place}: {program_text(path.read_bytes())}\n".encode())
 
 
 def program_text(source: bytes | str) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from agents.algorithms import ACTIVATIONS
@@ -34,8 +32,15 @@ HEAVY = {
     "typeguard",
 }
 _PLAY = """
-import contextlib, io, sys
+import contextlib, ctypes, io, os, sys
 from experiments.cli import main
+
+def absent(name, *_, **__):
+    raise OSError(f"{name}: cannot open shared object file")
+
+if sys.argv[1] == "no-driver":  # of a GPU, whatever this machine has
+    plain_exists = os.path.exists
+    ctypes.CDLL, os.path.exists = absent, lambda path: path != "/dev/kfd" and plain_exists(path)
 
 def answered(line):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -46,14 +51,16 @@ def answered(line):
 
 for line in sys.stdin.read().splitlines():
     status = answered(line)
-    print(line, status, *sorted(sys.modules.keys() & set(sys.argv[1:])), sep=";")
+    print(line, status, *sorted(sys.modules.keys() & set(sys.argv[2:])), sep=";")
 """
 
 
-def played(lines: list[str], libraries: set[str], folder: Path) -> dict[str, tuple[int, list[str]]]:
+def played(
+    lines: list[str], libraries: set[str], folder: Path, driver: str = "own-driver"
+) -> dict[str, tuple[int, list[str]]]:
     """Play command lines one after the other in one process: line -> exit status, and what has been loaded by then."""
     done = subprocess.run(
-        [sys.executable, "-c", _PLAY, *libraries],
+        [sys.executable, "-c", _PLAY, driver, *libraries],
         input="\n".join(lines),
         env={"PYTHONPATH": str(ROOT), "HOME": str(folder)},
         cwd=folder,
@@ -75,13 +82,10 @@ def test_what_needs_names_and_numbers_alone_loads_none_of_the_heavy_libraries(tm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_a_device_that_is_not_there_is_refused_without_torch(tmp_path):
     options = ("run --device", "compare --device", "train --federation.device", "train --agent.device")
     lines = [f"{option} {device}" for option in options for device in ("cuda", "cuda:1")]
-    if Path("/dev/kfd").exists() or find_library("cuda"):
-        pytest.skip("a driver is installed, so that torch is asked")
-    assert played(lines, HEAVY, tmp_path) == {line: (2, []) for line in lines}
+    assert played(lines, HEAVY, tmp_path, "no-driver") == {line: (2, []) for line in lines}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +13,11 @@ from agents import TrainingConfig, save_controller, train
 from experiments.cli import main
 from experiments.records.finished import JOBS, FinishedJobs, Job
 from experiments.records.order import FILE
+from tests.experiments.killed import run_killed
 
 OPTIONS = ["--clients", "6", "--delta", "0.05", "--rounds", "2", "--local-steps", "1", "--partition", "iid"]
 COMMAND = ["compare", *OPTIONS, "--seeds", "2", "--search-instances", "1"]
 COMMAND += ["--controllers", "fixed:0.5", "best-fixed", "random", "--vary", "clients=6,8"]
-KILLED_IN = """
-import os, signal, sys
-from experiments.cli import main
-from experiments.records.finished import FinishedJobs
-
-plain, calls = FinishedJobs.keep, 0
-
-
-def keep(self, job, results):
-    global calls
-    calls += 1
-    if calls == int(sys.argv[1]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    plain(self, job, results)
-
-
-FinishedJobs.keep = keep
-main(sys.argv[2:])
-"""
 ITS_OWN = {"created", "wall_seconds", "command", "executor"}
 
 
@@ -53,17 +31,11 @@ def _result(folder: Path) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in ITS_OWN}
 
 
-def _kill(command: list[str], at: int) -> None:
-    root = Path(__file__).parents[3]
-    argv = [sys.executable, "-c", KILLED_IN, str(at), *command]
-    done = subprocess.run(argv, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 def test_a_killed_comparison_goes_on_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*COMMAND, "--executor", "vectorized"]
     assert main([*command, "--runs", str(tmp_path / "whole")]) == 0
-    _kill([*command, "--runs", str(tmp_path / "killed")], at=5)
+    killed = [*command, "--runs", str(tmp_path / "killed")]
+    run_killed(killed, "experiments.records.finished:FinishedJobs.keep", call=5)
     folder = _folder(tmp_path / "killed")
     assert len(list((folder / JOBS).iterdir())) == 4  # two stages of the search, and two plays
     assert not (folder / "comparison.json").exists()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,28 +9,10 @@ import pytest
 from experiments.cli import main
 from experiments.records.charge_journal import FILE, read_journal
 from experiments.records.ledger_file import read_record
+from tests.experiments.killed import run_killed
 
 COMMAND = ["run", "--clients", "8", "--rounds", "12", "--local-steps", "1", "--executor", "vectorized"]
 COMMAND += ["--controller", "budget-linear", "--evaluation-samples", "20"]
-KILLED_IN = """
-import os, signal, sys
-from experiments.cli import main
-from fl_core.training.executors import Executor
-
-plain, calls = Executor.train, 0
-
-
-def train(self, work, images):
-    global calls
-    calls += 1
-    if calls == 9:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, work, images)
-
-
-Executor.train = train
-main(sys.argv[1:])
-"""
 
 
 def _folder(root: Path) -> Path:
@@ -43,10 +21,7 @@ def _folder(root: Path) -> Path:
 
 
 def test_a_killed_run_is_told_truly_and_goes_on_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", KILLED_IN, *COMMAND, "--runs", str(tmp_path / "killed")]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    run_killed([*COMMAND, "--runs", str(tmp_path / "killed")], "fl_core.training.executors:Executor.train", call=9)
     killed = _folder(tmp_path / "killed")
     assert main([*COMMAND, "--runs", str(tmp_path / "whole")]) == 0
     whole = _folder(tmp_path / "whole")

@@ -49,6 +49,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _version(*modules: str) -> str:
     code_version.cache_clear()
+    module._result_digest.cache_clear()
     for name in [name for name in sys.modules if name.startswith("some_results")]:
         del sys.modules[name]
     return code_version(*modules)
@@ -70,3 +71,4 @@ def test_every_module_of_a_package_counts(package: Path) -> None:
             _version("some_results_not")
     finally:
         code_version.cache_clear()
+        module._result_digest.cache_clear()

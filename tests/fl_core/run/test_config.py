@@ -130,11 +130,12 @@ def test_every_field_is_either_tested_here_or_free_text():
             assert refusal(FederationConfig, **{field: value}) == f"{field} is {value!r}, but it must be text."
 
 
-def test_what_the_data_cannot_give_is_refused_before_anything_runs():
+def test_what_the_data_or_the_machine_cannot_give_is_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert refusal(Federation, config(clients=1000)).startswith("clients is 1000, but 1437 samples are enough for 718")
     assert "classes(11)" in refusal(Federation, config(partition="classes(11)"))
     assert "natural" in refusal(Federation, config(partition="natural"))
-    assert "device" in refusal(FederationConfig, device="cuda") if not torch.cuda.is_available() else True
+    assert "device is 'cuda', but this machine has no usable CUDA device" in refusal(FederationConfig, device="cuda")
     assert "epsilon is 0.001" in refusal(Federation, config(epsilon=0.001, sampling_rate=0.3))  # beyond the filter
     for runs in (0, -1, 1.5, True):
         assert refusal(Federation, config(), runs).startswith(f"runs is {runs}")
