@@ -10,7 +10,9 @@ from pathlib import Path
 from fl_core.base.libraries import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
-_ON_CPU = 512 * 2**20
+ON_CPU = 192 * 2**20
+"""Bytes that stacked clients take on a CPU: six tensors of the models' size, each of which glibc still keeps when it is
+freed, up to 32 MiB. Larger ones are mapped anew by every operation, and their page faults make rows dearer."""
 _REFUSALS = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -30,11 +32,12 @@ def free_bytes(device: torch.device) -> float:
 def stacking_bytes(device: torch.device) -> int:
     """Choose the bytes that stacked clients may take where nobody sets a limit.
 
-    On a GPU that is half of what is free, rounded down to a power of two: what others take in passing must not change
-    the sizes that programs are made for.
+    The numbers of clients that are stacked follow from it and from shapes alone, never from a clock: on some processors
+    they change the last bits. On a GPU it is half of what is free, rounded down to a power of two: what others take in
+    passing must not change the sizes that programs are made for.
     """
     if device.type == "cpu":
-        return _ON_CPU
+        return ON_CPU
     return 1 << max(20, int(free_bytes(device) / 2).bit_length() - 1)
 
 

@@ -122,7 +122,7 @@ class FederationConfig:
     executor: Annotated[str, one_of(CHOICES["executor"])] = "auto"
     """Execution of the local training, of many clients at once or one by one (`dpilot list choices`)."""
     memory_limit_mib: int = 0
-    """Memory for stacked clients in MiB; 0 takes 512 on a CPU, and half of what is free on a GPU."""
+    """Memory for stacked clients in MiB; 0 takes 192 on a CPU, and half of what is free on a GPU."""
     client_memory_mib: int = 0
     """Memory for what clients keep between rounds in MiB, past which it lies in a temporary file; 0 sets no limit."""
     device: Annotated[str, one_of(DEVICE_NAMES)] = "auto"
