@@ -89,7 +89,7 @@ def choose_parallel(asked: str, executor: str, device: torch.device) -> str:
     """Choose `rows` where stacked clients fill the processor better, `processes` where cores would be idle."""
     if asked != "auto":
         return asked
-    stacked = device.type == "cuda" or executor == "vectorized"
+    stacked = device.type == "cuda" or executor in ("vectorized", "compiled")
     return "rows" if stacked or usable_cores() == 1 else "processes"
 
 

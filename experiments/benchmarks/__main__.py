@@ -1,7 +1,12 @@
-"""`python -m experiments.benchmarks`: every ratio from this one run, on one core."""
+"""`python -m experiments.benchmarks [--compile]`: every ratio from this one run, on one core.
+
+`--compile` adds the executor `compiled`, which takes minutes more.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -9,7 +14,7 @@ from rich.console import Console
 from experiments.benchmarks.bounds import BOUNDED, bounded_cost
 from experiments.benchmarks.environments import ROWS, step_times
 from experiments.benchmarks.isolation import alone
-from experiments.benchmarks.local_training import CASES, measure
+from experiments.benchmarks.local_training import CASES, EXECUTORS, measure
 from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
 from experiments.benchmarks.peers import COMPARED, RoundCost, peer_cost
@@ -27,7 +32,8 @@ SHARES_CAPTION = "products: matrix products and convolutions; peak: a product of
 def main() -> None:
     """Print the tables."""
     console = Console(width=100)
-    console.print(_local_training_table().terminal())
+    kinds = (*EXECUTORS, "compiled") if "--compile" in sys.argv[1:] else EXECUTORS
+    console.print(_local_training_table(kinds).terminal())
     console.print(_rounds_table().terminal())
     console.print(_peers_table().terminal(wrap_numbers=True))
     console.print(_bounds_table().terminal())
@@ -48,15 +54,15 @@ def main() -> None:
     console.print(_methods_table().terminal(wrap_numbers=True))
 
 
-def _local_training_table() -> Table:
-    """Time local training by both executors, as speed over the plain loop."""
+def _local_training_table(kinds: Sequence[str]) -> Table:
+    """Time local training by some executors, as speed over the plain loop."""
     rows = []
     for case in CASES:
-        seconds = alone(measure, case)
-        ratios = [seconds["plain"] / seconds[kind] for kind in ("vectorized", "sequential")]
+        seconds = alone(measure, case, kinds)
+        ratios = [seconds["plain"] / seconds[kind] for kind in kinds]
         cells = [f"{ratio:.2f}x" for ratio in (*ratios, max(ratios))]
         rows.append((case.title, str(case.clients), f"{1000 * seconds['plain']:.0f} ms", *cells))
-    headers = ("case", "clients", "plain loop", "vectorized", "sequential", "best")
+    headers = ("case", "clients", "plain loop", *kinds, "best")
     return Table(headers, tuple(rows), title="Local training, 5 steps of 16, against the plain loop")
 
 

@@ -7,7 +7,7 @@ Run it as `python -m experiments.benchmarks`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,7 @@ REPEATS = 7
 STEPS = 5
 BATCH = 16
 LEARNING_RATE = 0.1
+EXECUTORS = ("vectorized", "sequential")
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def plain_loop(
     return torch.stack(trained)
 
 
-def measure(case: Case) -> dict[str, float]:
+def measure(case: Case, kinds: Sequence[str] = EXECUTORS) -> dict[str, float]:
     """Time each way to do the work, in seconds: the fastest of interleaved repeats, after one that warms up."""
     model, work, images = make_work(case)
     ways: dict[str, Callable[[], object]] = {"plain": partial(plain_loop, conventional(model), work, images)}
-    for kind in ("vectorized", "sequential"):
+    for kind in kinds:
         ways[kind] = partial(Executor(model, kind).train, work, images)
     expected = plain_loop(model.make_module(), work, images)
-    for kind in ("vectorized", "sequential"):
+    for kind in kinds:
         found = Executor(model, kind).train(work, images)[0]
         error = float((found - expected).norm() / expected.norm())
         if not error < 1e-4:

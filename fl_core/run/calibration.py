@@ -118,7 +118,7 @@ def _stripped(config: FederationConfig) -> FederationConfig:
             telemetry_share=0.0,
             bit_noise=0.0,
             evaluation_samples=0,
-            executor="vectorized" if config.executor == "auto" else config.executor,
+            executor="sequential" if config.executor == "sequential" else "vectorized",
         )
 
 

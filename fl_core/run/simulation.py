@@ -33,6 +33,7 @@ from fl_core.run.local_data import ClientTables, client_words, draw_batches, pha
 from fl_core.run.ranges import RUNS
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
+from fl_core.training.compiled import require_compiler
 from fl_core.training.executors import Executor
 from fl_core.training.information import fisher_information
 from fl_core.training.memory import keep_freed_memory
@@ -67,6 +68,8 @@ class Simulation:
         self.config = config
         self.recipe = config.recipe()
         self.device = config.resolve_device()
+        if config.executor == "compiled":
+            require_compiler(self.device)
         keep_freed_memory()
         if dataset is None:
             dataset = load_dataset(config.dataset, config.data_root or None, population=config.population)

@@ -3,7 +3,8 @@
 Both trace the gradient of a client's loss to plain tensor operations once per shape and replay it, which saves most
 of autograd's and the module's bookkeeping on small models. `vectorized` maps the program over stacked clients (of all
 runs) and wins where a client's step is too small to fill the processor; `sequential` uses the layouts and kernels
-that convolutions of one client like, and wins on larger ones. They agree to float tolerance.
+that convolutions of one client like, and wins on larger ones. `compiled` is `vectorized` with its programs compiled,
+which takes long for each shape and so is never chosen by a measurement. They agree to float tolerance.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fl_core.base.memory import is_out_of_memory, stacking_bytes
 from fl_core.models.model import Model
 from fl_core.recipes.objective import Update
 from fl_core.recipes.terms import Context
+from fl_core.training.chunks import chunk_size, row_bytes
 from fl_core.training.images import Images
 from fl_core.training.measured import EXECUTORS, measured
 from fl_core.training.optimizers import PieceOptimizer
@@ -30,13 +32,14 @@ from fl_core.training.work import LocalWork, read, take
 EVALUATION_BATCH = 500
 """Most images of a model that are tested at a time."""
 _TIMING_REPEATS = 3
+_STACKED = ("vectorized", "compiled")
 
 
 class Executor:
     """Runs local training and evaluation of a model, by one of `EXECUTORS`.
 
     Attributes:
-        kind: `vectorized` or `sequential`; `auto` until the first training has timed both.
+        kind: `vectorized`, `sequential` or `compiled`; `auto` until the first training has timed the first two.
         choice: the kind in words, with the timings where `auto` chose it.
     """
 
@@ -45,7 +48,7 @@ class Executor:
 
         Args:
             model: the network.
-            kind: `vectorized`, `sequential`, or `auto` to time both on the first shapes met.
+            kind: `vectorized`, `sequential`, `compiled`, or `auto` to time the first two on the first shapes met.
             memory_limit: bytes that a chunk of stacked clients may take, about; 0 takes the device's default.
         """
         require_name("executor", kind, EXECUTORS)
@@ -82,7 +85,7 @@ class Executor:
         """Lower the memory limit to that of half of the rows that are stacked; False if that is one."""
         rows = chunk_size(self._model, work, self.memory_limit(work.parameters.device))
         if rows > 1:
-            self._memory_limit = rows // 2 * _row_bytes(self._model, work)
+            self._memory_limit = rows // 2 * row_bytes(self._model, work)
         return rows > 1
 
     def _train(self, work: LocalWork, images: Images) -> tuple[Tensor, Tensor]:
@@ -91,6 +94,7 @@ class Executor:
             self.kind, self.choice = _measure(self._model, work, images, self.memory_limit(work.parameters.device))
         if self.kind == "sequential":
             return _by_chunks(self._model, work, images, 1)
+        work = replace(work, compiled=self.kind == "compiled")
         limit = self.memory_limit(work.parameters.device)
         return _by_chunks(self._model, work, images, chunk_size(self._model, work, limit))
 
@@ -108,7 +112,7 @@ class Executor:
         if not len(parameters):
             nothing = parameters.new_zeros(0, index.shape[1])
             return nothing, nothing
-        score = self._score_stacked if self.kind == "vectorized" and len(parameters) > 1 else self._score_rows
+        score = self._score_stacked if self.kind in _STACKED and len(parameters) > 1 else self._score_rows
         pieces = [score(parameters, piece, images) for piece in index.split(EVALUATION_BATCH, dim=1)]
         hits, losses = zip(*pieces, strict=True)
         return torch.cat(hits, dim=1), torch.cat(losses, dim=1)
@@ -155,30 +159,6 @@ def _hits(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.argmax(-1) == labels).to(torch.float32)
 
 
-def chunk_size(model: Model, work: LocalWork, memory_limit: int) -> int:
-    """Compute how many rows to stack at a time: as many as the limit holds, in chunks of equal size."""
-    count = len(work.parameters)
-    most = max(1, memory_limit // _row_bytes(model, work))
-    if work.rows_vary:  # a program is traced per shape: near sizes are padded up to one that exists already
-        return min(most, _round_up(count))
-    return -(-count // -(-count // most))
-
-
-def _row_bytes(model: Model, work: LocalWork) -> int:
-    """Estimate the bytes of a stacked row.
-
-    They are its parameters, gradients and optimizer state, and the activations of a minibatch, forward and back.
-    """
-    batch = max(batches.shape[2] for batches in work.batches)
-    return 4 * (6 * model.size + 3 * batch * model.activations)
-
-
-def _round_up(count: int) -> int:
-    """Round up to one of four sizes per octave, so that cohorts of varying size share a few programs."""
-    grain = max(1, 1 << max(0, count.bit_length() - 3))
-    return -(-count // grain) * grain
-
-
 def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tuple[Tensor, Tensor]:
     """Train `size` rows at a time; the last chunk is padded by repeating rows, whose results are dropped."""
     count = len(work.parameters)
@@ -221,7 +201,9 @@ def _train_chunk(model: Model, work: LocalWork, images: Images) -> tuple[Tensor,
                 sample = (parameters, inputs, labels, context)
                 # SGD takes one operation per piece; Adam's ten or so would be repeated for each.
                 apart = work.optimizer.name == "sgd"
-                programs = [find_program(model, work.view, update, *sample, apart) for update in phase.updates]
+                programs = [
+                    find_program(model, work.view, update, *sample, apart, work.compiled) for update in phase.updates
+                ]
                 masks = [
                     _step_mask(update, stretch(model, update, parameters), work.context) for update in phase.updates
                 ]

@@ -8,12 +8,13 @@ from fl_core.base.errors import require
 from fl_core.base.text import short
 
 EXECUTORS = {
-    "auto": "times both in the first training and takes the faster one",
+    "auto": "times vectorized and sequential in the first training and takes the faster one",
     "vectorized": "many clients in one batched computation",
     "sequential": "one client after the other",
+    "compiled": "vectorized by torch.compile, which takes half a minute for each shape first; for long runs",
 }
 
-_KINDS = tuple(name for name in EXECUTORS if name != "auto")
+_KINDS = ("vectorized", "sequential")
 _choices: dict[str, tuple[str, str]] = {}
 
 

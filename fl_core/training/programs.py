@@ -15,6 +15,7 @@ from fl_core.models.tracing import trace
 from fl_core.recipes.objective import Update
 from fl_core.recipes.parameterization import Parameterization
 from fl_core.recipes.terms import Batch, Context, Forward
+from fl_core.training.compiled import compiled
 from fl_core.training.passes import simplify
 
 Gradient = Callable[..., tuple[Tensor, Tensor]]
@@ -61,6 +62,7 @@ def find_program(
     labels: Tensor,
     context: dict[str, Tensor],
     apart: bool = False,
+    compile_it: bool = False,
 ) -> Program:
     """Find the traced program of these shapes, or trace it.
 
@@ -73,10 +75,12 @@ def find_program(
         labels: classes of the minibatches.
         context: tensors of the clients' round.
         apart: True to allow the gradient in pieces, which saves putting those of the tensors together.
+        compile_it: True for the program that `torch.compile` makes of it.
     """
     shapes = tuple((name, value.shape) for name, value in sorted(context.items()))
     widths = _widths(model, update, parameters, apart)
-    key = (model.key, view, update, images.shape, parameters.device, torch.get_num_threads(), shapes, widths)
+    how = (parameters.device, torch.get_num_threads(), compile_it)
+    key = (model.key, view, update, images.shape, shapes, widths, *how)
     if key not in _programs:
         stacked = len(parameters) > 1
         make = _stacked_gradient if stacked else _single_gradient
@@ -89,7 +93,8 @@ def find_program(
         start = stretch(model, update, parameters).start
         stops = [start + width for width in accumulate(widths)]
         spans = map(slice, [start, *stops], stops)
-        _programs[key] = Program(program.forward, names, tuple(spans))
+        run = compiled(program.forward, parameters.device) if compile_it else program.forward
+        _programs[key] = Program(run, names, tuple(spans))
     return _programs[key]
 
 

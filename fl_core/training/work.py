@@ -32,6 +32,7 @@ class LocalWork:
             and its dropped units follow from; () where nothing is random.
         augmentation: changes of the images, in order.
         drops: True to drop units where the model has dropout.
+        compiled: True to run gradients as `torch.compile` makes them.
     """
 
     parameters: Tensor
@@ -46,6 +47,7 @@ class LocalWork:
     keys: tuple[Tensor, ...] = ()
     augmentation: tuple[Transform, ...] = ()
     drops: bool = False
+    compiled: bool = False
 
 
 def take(work: LocalWork, rows: Tensor | slice) -> LocalWork:

@@ -10,7 +10,8 @@ from fl_core.run.config import FederationConfig
 from fl_core.run.federation import Federation
 from fl_core.run.plan import RoundPlan
 from fl_core.training import executors, programs
-from fl_core.training.executors import Executor, chunk_size
+from fl_core.training.chunks import chunk_size
+from fl_core.training.executors import Executor
 from fl_core.training.images import Images
 from fl_core.training.optimizers import Optimizer
 from fl_core.training.work import LocalWork
