@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.advice.choices import Choice, clients_for, epsilon_for, over_rates, over_rounds, recommended
+from experiments.advice.choices import ROUNDS, Choice, clients_for, epsilon_for, over_rates, over_rounds, recommended
 from experiments.advice.evidence import BASELINE, Gain, Nearby, Place, near
+from experiments.advice.other_rounds import RoundsFound, rounds_found
 from experiments.advice.rule import MARGINAL, USABLE, VERDICTS, Rule, fitted
 from experiments.advice.signal import Updates, changed
 from fl_core.run.config import FederationConfig
@@ -25,6 +26,7 @@ class Advice:
         rates: those that were looked at for the rounds that are advised, its own among them; none where all clients
             take part.
         nearby: what controllers gained in settings near it.
+        found: rounds that a search took there, and gained by for certain; None where no page tells.
     """
 
     config: FederationConfig
@@ -34,6 +36,7 @@ class Advice:
     rounds: tuple[Choice, ...]
     rates: tuple[Choice, ...]
     nearby: Nearby
+    found: RoundsFound | None = None
 
     @property
     def verdict(self) -> str:
@@ -47,8 +50,9 @@ class Advice:
 
     @property
     def best_rounds(self) -> Choice:
-        """Rounds that are advised."""
-        return recommended(self.rounds)
+        """Rounds that are advised: what a search found goes before the rule, which knows no dataset."""
+        searched = [one for one in self.rounds if self.found is not None and one.rounds == self.found.rounds]
+        return searched[0] if searched else recommended(self.rounds)
 
     @property
     def best(self) -> Choice:
@@ -99,11 +103,13 @@ def advise(config: FederationConfig) -> Advice:
     if config.noise_multiplier is not None:  # the ε of its rounds is the budget of any other number of them
         config = changed(config, noise_multiplier=None, epsilon=float(config.epsilon))
     updates, rule = Updates.of(config), fitted()
-    rounds = over_rounds(config, updates, rule)
-    own = next(one for one in rounds if one.rounds == config.rounds)
-    place = Place.of(config, updates, own.signal)
-    rates = over_rates(changed(config, rounds=recommended(rounds).rounds), updates, rule)
-    return Advice(config, updates, rule, own, tuple(rounds), tuple(rates), near(place))
+    own = Choice.of(config, updates, rule)
+    nearby = near(Place.of(config, updates, own.signal))
+    found = rounds_found(nearby.found)
+    rounds = tuple(over_rounds(config, updates, rule, (*ROUNDS, *([] if found is None else [found.rounds]))))
+    advice = Advice(config, updates, rule, own, rounds, (), nearby, found)
+    rates = over_rates(changed(config, rounds=advice.best_rounds.rounds), updates, rule)
+    return replace(advice, rates=tuple(rates))
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
@@ -129,6 +135,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "thresholds": {"usable": USABLE, "marginal": MARGINAL},
         "would_be": {name: {"clients": n, "epsilon": epsilon} for name, (n, epsilon) in advice.wanted().items()},
         "rounds": [_choice(one, advice) for one in advice.rounds],
+        "rounds_found": None if advice.found is None else advice.found.as_json(),
         "sampling_rates": [_choice(one, advice) for one in advice.rates],
         "recommended": {
             "rounds": best.rounds,

@@ -2,7 +2,7 @@
 
 Plays fixed clip norms on proxy clients of `digits` over budgets, travels, rounds, learning rates, heterogeneity and
 numbers of clients, fits `Rule` to their final accuracies, and writes `rule.json` beside this file: constants, errors
-and every cell. About six minutes of processor time. Contexts whose cells are in the file are not played again.
+and every cell. About ten minutes of processor time. Contexts whose cells are in the file are not played again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRAVELS = (4.5, 9.0, 18.0, 36.0, 72.0)
 SEEDS, FIRST = 3, 500
 """Training instances that every cell is played on, and the place of the first."""
 UNCLIPPED = 1e6
-LONGEST = 80
+LONGEST = 320
 """Rounds of the runs without noise that the gain is measured against, at least."""
 
 
@@ -247,13 +247,22 @@ def _searched(free: dict[str, float]) -> Iterator[Searched]:
 
 
 def widened(rule: Rule, searched: list[Searched]) -> Rule:
-    """Fit ν and ρ, by least squares of logarithms, to what other data and models kept and how far they travelled."""
+    """Fit ν and ρ to what other data and models kept and how far they travelled.
+
+    By least squares, of the shares for ν, as a share near 1 tells little of the signal, and of logarithms for ρ.
+    """
     reference = Updates.of(find_task(TASK).federation)
     sizes = np.array([math.log(one.noised / reference.noised) for one in searched])
     steep = np.array([math.log(one.gradient / reference.gradient) for one in searched])
     expected = [rule.agreement_of(one.concentration) * one.strength for one in searched]
-    needed = [rule.needed(one.kept, one.rounds) for one in searched]
-    sparing = float(sizes @ np.log(np.divide(needed, expected)) / (sizes @ sizes))
+    kept = [one.kept for one in searched]
+
+    def errors(sparing: FloatArray) -> FloatArray:
+        felt = np.array(expected) * np.exp(sparing * sizes)
+        told = [rule.kept(float(signal), one.rounds) for signal, one in zip(felt, searched, strict=True)]
+        return np.asarray(np.subtract(told, kept), dtype=np.float64)
+
+    sparing = float(least_squares(errors, [0.0]).x[0])
     felt = np.array(expected) * np.exp(sparing * sizes)
     missing = [math.log(rule.best_travel(signal) / one.gradients) for signal, one in zip(felt, searched, strict=True)]
     steepness = float(steep @ np.array(missing) / (steep @ steep))

@@ -48,9 +48,9 @@ class Choice:
         return cls(rounds, config.sampling_rate, signal, kept, multiple, config.cohort * rounds)
 
 
-def over_rounds(config: FederationConfig, updates: Updates, rule: Rule) -> list[Choice]:
+def over_rounds(config: FederationConfig, updates: Updates, rule: Rule, others: Sequence[int] = ROUNDS) -> list[Choice]:
     """Look at other numbers of rounds, in their order; those that the budget does not allow are left out."""
-    return _each(config, "rounds", sorted({*ROUNDS, config.rounds}), updates, rule)
+    return _each(config, "rounds", sorted({*others, config.rounds}), updates, rule)
 
 
 def over_rates(config: FederationConfig, updates: Updates, rule: Rule) -> list[Choice]:

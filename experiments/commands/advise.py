@@ -14,6 +14,7 @@ from agents.folders import is_pretrained
 from experiments.advice.advice import Advice, advise, as_json
 from experiments.advice.choices import Choice
 from experiments.advice.evidence import BASELINE, FACTORS, Gain, Nearby
+from experiments.advice.other_rounds import RoundsFound
 from experiments.advice.rule import MARGINAL, SPARED, USABLE, VERDICTS, evidence_of_rule
 from experiments.commands.typed import typed_options
 from experiments.options.advise import AdviseOptions
@@ -112,6 +113,8 @@ def _lines(advice: Advice) -> Iterator[tuple[str, str]]:
         f"{best.multiple * updates.norm:.3g} ({best.multiple:.2g}x) for {best.rounds} rounds: best clip norm × rounds "
         "is about constant",
     )
+    if advice.found is not None:
+        yield "rounds", _rounds_text(advice.found)
     yield "read", _read_text(config)
 
 
@@ -121,6 +124,13 @@ def _kept_text(advice: Advice) -> str:
         f"about {100 * advice.kept:.0f} % of what training without noise gains over chance is kept "
         f"({100 * USABLE:.0f} % or more is called usable, less than {100 * MARGINAL:.0f} % not); the rule is off by "
         f"{100 * about['error']:.0f} points on the {about['runs']:,} proxy runs of digits that it was fitted to"
+    )
+
+
+def _rounds_text(found: RoundsFound) -> str:
+    return (
+        f"{found.rounds} took a search on the near page {found.page} rather than {found.own}, where they gained "
+        f"{points(found.gain)} points over the best fixed clip norm; that goes before the rule, which knows no dataset"
     )
 
 
@@ -161,7 +171,7 @@ def _choices(name: str, choices: Mapping[str, Choice], best: Choice, title: str 
     )
     caption = (
         "kept: of the gain over chance that training without noise has, at that clip norm; advised: the least work "
-        f"that keeps all but {100 * SPARED:.0f} points of the most"
+        f"that keeps all but {100 * SPARED:.0f} points of the most, or what a search has found near it"
     )
     return Table(headers, tuple(rows), words=("advised",), title=title, caption=caption)
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.advice.calibrate import Cell, Searched, fit, widened
+from experiments.advice.evidence import read_pages
 from experiments.advice.rule import LONGEST_CLIP, MARGINAL, USABLE, VERDICTS, evidence_of_rule, fitted
-from experiments.advice.signal import Signal, noise_multiplier_of
+from experiments.advice.signal import Signal, Updates, noise_multiplier_of
 from fl_core import FederationConfig
 from fl_core.data.partition import concentration
 
@@ -49,8 +50,9 @@ def test_what_other_datasets_kept_and_the_clip_norms_they_wanted_are_met(page: l
     signal = rule.felt(Signal(1.0, 1.0, 1, one.noised, agreement=rule.agreement_of(one.concentration)))
     signal *= one.strength * math.sqrt(one.noised)
     assert rule.kept(signal, one.rounds) == pytest.approx(one.kept, abs=0.1)
-    found = one.gradients * (one.gradient / rule.gradient) ** rule.steepness
-    assert 0.6 < rule.best_travel(signal) / found < 1.6
+    updates = next(Updates.of(other.config) for other in read_pages() if other.page == one.page)
+    found = one.gradients * one.gradient / (updates.gradient * updates.step * one.rounds)  # in calibrated lengths
+    assert 0.6 < rule.multiple(signal, one.rounds, rule.pace(updates)) / found < 1.6
 
 
 def test_clients_that_hold_fewer_classes_agree_less() -> None:
