@@ -2,6 +2,7 @@
 
 Images are random. Every clock is read with the device idle. `--compile` adds rounds by the executor `compiled`, and
 what `torch.compile`, and on a GPU its CUDA graphs, gain on the gradient of a step.
+`--loading` adds rounds whose images stay on the host.
 `--small` tells that the script works, on any device; its speeds mean nothing.
 """
 
@@ -110,7 +111,9 @@ def _full_precision() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = allowed
 
 
-def _federation(timed: Timed, device: str, executor: str, epsilon: float = 8.0) -> Federation:
+def _federation(
+    timed: Timed, device: str, executor: str, epsilon: float = 8.0, image_memory_mib: int = 0
+) -> Federation:
     """Make a federation of random images, in which all clients take part in every round."""
     case, random = timed.case, torch.Generator().manual_seed(0)
     count = case.clients * timed.steps * BATCH * 5 // 4  # a fifth of them tests
@@ -131,6 +134,7 @@ def _federation(timed: Timed, device: str, executor: str, epsilon: float = 8.0) 
         epsilon=epsilon,
         executor=executor,
         device=device,
+        image_memory_mib=image_memory_mib,
     )
     return Federation(config)
 
@@ -175,8 +179,9 @@ def _wait(gpu: torch.device | None) -> None:
         torch.cuda.synchronize(gpu)
 
 
-def _our_round(timed: Timed, device: str, executor: str) -> Callable[[], object]:
-    return partial(_federation(timed, device, executor).run_round, RoundPlan.constant(1))
+def _our_round(timed: Timed, device: str, executor: str, image_memory_mib: int = 0) -> Callable[[], object]:
+    federation = _federation(timed, device, executor, image_memory_mib=image_memory_mib)
+    return partial(federation.run_round, RoundPlan.constant(1))
 
 
 def equality_table(extent: Extent, device: str) -> tuple[Table, bool]:
@@ -209,6 +214,18 @@ def speed_table(extent: Extent, device: str, kinds: Sequence[str] = EXECUTORS) -
     caption = f"Table 6 is FedGLP-ADP's, DP-FedAvg by Adam: {1 / TABLE_6_SECONDS:.2f} rounds/s on the paper's 3090"
     title = f"Private rounds per second on {device}, steps of {BATCH}"
     return Table(headers, tuple(rows), title=title, caption=caption)
+
+
+def loading_table(extent: Extent, device: str) -> Table:
+    """Time rounds with the images on the device, and on the host, for the largest set that is timed."""
+    timed = max(extent.timed, key=lambda one: one.case.clients * one.steps * math.prod(one.case.shape))
+    ways = (("on the device", 1 << 20), ("on the host", 1))
+    rows = []
+    for name, limit in ways:
+        rate, peak = speed(partial(_our_round, timed, device, "vectorized", limit), device, extent.seconds)
+        rows.append((name, f"{rate:.2f}", "-" if math.isnan(peak) else f"{peak:,.0f}"))
+    title = f"Private rounds per second by where the images are (image_memory_mib): {timed.case.title}"
+    return Table(("images", "rounds/s", "peak MiB"), tuple(rows), title=title)
 
 
 MODES = {"compiled": "default", "CUDA graphs": "reduce-overhead"}
@@ -272,6 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
     parser.add_argument("--small", action="store_true", help="a few seconds, to see that it works")
     parser.add_argument("--compile", action="store_true", help="also measure torch.compile: minutes for each case")
+    parser.add_argument(
+        "--loading", action="store_true", help="also measure images on the host, as if they did not fit"
+    )
     chosen = parser.parse_args(arguments)
     try:
         check_device(chosen.device)
@@ -286,6 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"{device} {verdict} the tolerance of {TOLERANCE:g}.")
     kinds = (*EXECUTORS, "compiled") if chosen.compile else EXECUTORS
     console.print(speed_table(extent, device, kinds).terminal())
+    if chosen.loading:
+        console.print(loading_table(extent, device).terminal())
     if chosen.compile:
         console.print(compile_table(extent, device).terminal())
     return 0 if equal else 1

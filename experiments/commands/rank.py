@@ -23,7 +23,7 @@ from experiments.statistics.resampling import Scores, average, estimate, paired_
 from fl_core.base.errors import InputError, require
 
 _OF_THE_AGENT = ("knobs", "signals", "reward", "decision_rounds", "context", "telemetry", "telemetry_share")
-_WHERE_IT_RAN = ("executor", "device", "memory_limit_mib", "data_root")
+_WHERE_IT_RAN = ("executor", "device", "memory_limit_mib", "image_memory_mib", "data_root")
 _NO_PROBLEM = (*_OF_THE_AGENT, *_WHERE_IT_RAN, "instances", "instance_count", "evaluate_every_round", "noise_schedule")
 """Settings in which trainings for one problem may differ: what the agent sees and sets, and where it was trained."""
 

@@ -30,7 +30,7 @@ from experiments.workers.starting import start_workers
 from fl_core.base.code_version import code_version
 from fl_core.base.files import read_json, write_json
 
-_NOT_COMPARED = ("executor", "device", "memory_limit_mib", "data_root", "population")
+_NOT_COMPARED = ("executor", "device", "memory_limit_mib", "image_memory_mib", "data_root", "population")
 """Settings of a training that its comparison does not take over: it is judged on other clients, maybe elsewhere."""
 
 

@@ -159,7 +159,16 @@ def _named(value: Any) -> str:
     return "none" if value in ("", None) else str(value)
 
 
-_OWN = ("seed", "executor", "parallel", "device", "memory_limit_mib", "data_root", "checkpoint_every")
+_OWN = (
+    "seed",
+    "executor",
+    "parallel",
+    "device",
+    "memory_limit_mib",
+    "image_memory_mib",
+    "data_root",
+    "checkpoint_every",
+)
 """Settings in which trainings of one controller may differ: their seed, and where they ran."""
 
 

@@ -28,12 +28,14 @@ class Lists:
         start: int64 [..., clients], where each client's list begins.
         count: int64 [..., clients], at least 1, its length.
         longest: the largest count.
+        bounded: True to take `longest` for the largest of any counts, as where those could not be read without waiting.
     """
 
     flat: Tensor
     start: Tensor
     count: Tensor
     longest: int
+    bounded: bool = False
 
     @classmethod
     def by_owner(cls, sample: IndexArray, owner: IndexArray, clients: int) -> Lists:
@@ -75,11 +77,11 @@ class Lists:
 
     def bound(self, count: Tensor) -> int:
         """Bound some of the counts, by their own largest where that can be read without waiting for a GPU."""
-        return largest_count(count, self.longest) or self.longest
+        return self.longest if self.bounded else largest_count(count, self.longest) or self.longest
 
     def to(self, device: torch.device | str) -> Lists:
         """Copy the lists to a device."""
-        return Lists(self.flat.to(device), self.start.to(device), self.count.to(device), self.longest)
+        return Lists(self.flat.to(device), self.start.to(device), self.count.to(device), self.longest, self.bounded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -45,6 +46,12 @@ class Cohort:
             to_device(column.astype(np.int64), device) for column in (rows, np.concatenate(members), places)
         )
         return cls(run, client, place, sizes, members)
+
+    @cached_property
+    def on_host(self) -> tuple[Tensor, Tensor]:
+        """`run` and `client` on the host."""
+        run = np.repeat(np.arange(len(self.members)), self.sizes)
+        return torch.from_numpy(run), torch.from_numpy(np.concatenate(self.members).astype(np.int64))
 
     @property
     def width(self) -> int:
@@ -109,3 +116,15 @@ def draw_members(config: FederationConfig, seed: int, round_index: int) -> NDArr
     if config.sampling == "poisson":
         return np.flatnonzero(random.random(config.clients) < config.sampling_rate)
     return np.sort(random.choice(config.clients, int(config.cohort), replace=False, shuffle=False))
+
+
+def draw_tested(config: FederationConfig, seeds: Sequence[int], device: torch.device) -> Tensor:
+    """Draw the clients of each run that are tested, all if they are few `[runs, tested]`; the same all along."""
+    clients, tested = config.clients, config.tested_clients
+    if tested == clients:
+        return torch.arange(clients, device=device).expand(len(seeds), -1)
+    drawn = [
+        np.sort(numpy_generator(seed, "evaluation").choice(clients, tested, replace=False, shuffle=False))
+        for seed in seeds
+    ]
+    return to_device(np.stack(drawn), device)

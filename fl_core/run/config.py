@@ -125,6 +125,9 @@ class FederationConfig:
     """Memory for stacked clients in MiB; 0 takes 192 on a CPU, and half of what is free on a GPU."""
     client_memory_mib: int = 0
     """Memory for what clients keep between rounds in MiB, past which it lies in a temporary file; 0 sets no limit."""
+    image_memory_mib: int = 0
+    """Memory for images on the device in MiB, past which they stay on the host and are copied minibatch by minibatch;
+    0 takes half of what is free on a GPU."""
     device: Annotated[str, one_of(DEVICE_NAMES)] = "auto"
     """Device that everything runs on (`dpilot list choices`)."""
     data_root: str = ""

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from fl_core.base.transfers import to_device
 from fl_core.data.datasets import Dataset
 from fl_core.data.normalization import Normalization
 from fl_core.run.local_data import ClientTables
@@ -44,6 +45,7 @@ class Evaluation:
         samples: int,
         mode: str = "holdout",
         normalization: Normalization | None = None,
+        aside: bool = False,
     ):
         """Choose the test images: all, or a fixed random subset of `samples`.
 
@@ -53,10 +55,12 @@ class Evaluation:
             samples: how many of the pooled test images are used; 0 takes all.
             mode: what clients' models are tested on, one of `fl_core.run.choices.EVALUATIONS`.
             normalization: constants that images are normalised with.
+            aside: True if the images are on the host, beside the device of the labels.
         """
         self._executor, self._mode, self._classes = executor, mode, dataset.classes
-        self.train_images = Images(dataset.train_images, dataset.train_labels, dataset.scale, normalization)
-        self._test = Images(dataset.test_images, dataset.test_labels, dataset.scale, normalization)
+        how = (dataset.scale, normalization, aside)
+        self.train_images = Images(dataset.train_images, dataset.train_labels, *how)
+        self._test = Images(dataset.test_images, dataset.test_labels, *how)
         index = torch.arange(len(self._test))
         if 0 < samples < len(index):
             index = torch.randperm(len(index), generator=torch.Generator().manual_seed(SUBSET_SEED))[:samples]
@@ -72,7 +76,7 @@ class Evaluation:
 
         Args:
             models: `[runs, tested, size]`, or `[runs, size]` where all clients of a run have the same.
-            tables: the clients' samples.
+            tables: the clients' samples, on the side of the images, as is the next.
             tested: clients of each run that are tested, all or a sample of them `[runs, tested]`.
             mode: what to test on in place of the usual, one of `fl_core.run.choices.EVALUATIONS`.
         """
@@ -91,17 +95,19 @@ class Evaluation:
 
     def _on_holdouts(self, models: Tensor, tables: ClientTables, tested: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[runs, tested]` on the clients' own hold-outs."""
-        index, counts = tables.test.padded(*_rows(tested))
+        index, counts = tables.test.padded(*placed_rows(tested))
         if models.dim() == 3:
             accuracy, loss = self.holdout(models.flatten(0, 1), index, counts)
             return accuracy.view(tested.shape), loss.view(tested.shape)
         hits, losses = self._executor.score(models, index.view(len(tested), -1), self.train_images)
+        counts = to_device(counts, models.device)
         accuracy, loss = (_counted_mean(one.view(index.shape), counts).view(tested.shape) for one in (hits, losses))
         return accuracy, loss
 
     def holdout(self, models: Tensor, index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Accuracy and loss `[rows]` of models `[rows, size]` on the first `counts` samples of each row of `index`."""
         hits, losses = self._executor.score(models, index, self.train_images)
+        counts = to_device(counts, models.device)
         return _counted_mean(hits, counts), _counted_mean(losses, counts)
 
     def _pooled(self, models: Tensor, tables: ClientTables, tested: Tensor, mode: str) -> tuple[Tensor, Tensor]:
@@ -121,7 +127,7 @@ class Evaluation:
 
     def _holds(self, tables: ClientTables, tested: Tensor) -> Tensor:
         """Mark the classes that each client has training samples of `[runs, tested, classes]` (bool)."""
-        labels = self.train_images.labels(tables.train.padded(*_rows(tested))[0])
+        labels = self.train_images.labels(tables.train.padded(*placed_rows(tested))[0])
         holds = torch.zeros(len(labels), self._classes, dtype=torch.bool, device=labels.device)
         return holds.scatter(-1, labels, torch.ones_like(labels, dtype=torch.bool)).view(*tested.shape, -1)
 
@@ -132,7 +138,7 @@ def _counted_mean(values: Tensor, counts: Tensor) -> Tensor:
     return torch.where(counted, values, 0.0).sum(-1) / counts
 
 
-def _rows(tested: Tensor) -> tuple[Tensor, Tensor]:
+def placed_rows(tested: Tensor) -> tuple[Tensor, Tensor]:
     """Run and client of each of the tested `[runs, tested]`, one after the other `[rows]`."""
     run = torch.arange(len(tested), device=tested.device).unsqueeze(-1).expand_as(tested)
     return run.flatten(), tested.flatten()

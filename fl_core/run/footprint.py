@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
 from fl_core.base.errors import InputError
 from fl_core.base.memory import free_bytes
+from fl_core.data.datasets import Dataset, placed
 from fl_core.models.model import Model
 from fl_core.recipes.recipe import Recipe
 from fl_core.run.config import FederationConfig
@@ -16,6 +18,26 @@ _INDEX_BYTES = 24
 """Bytes per drawn position of a minibatch: its key, the key within its pass, and its place in their order."""
 _USUAL = {"batch_size": 16, "local_steps": 4, "local_epochs": 1, "clients": 50}
 """Settings that the minibatches of a round grow with, and their usual values."""
+
+
+def place_images(dataset: Dataset, device: torch.device, limit_mib: int) -> tuple[Dataset, bool]:
+    """Copy a dataset to a device, but for images that do not fit there.
+
+    Args:
+        dataset: on the host, or on the device already.
+        device: where it is to be used.
+        limit_mib: MiB that images may take; 0 takes half of what is free on a GPU, and sets no limit on a CPU.
+
+    Returns:
+        The dataset, its labels on the device, and True if its images are on the host.
+    """
+    images = (dataset.train_images, dataset.test_images)
+    size = sum(one.numel() * one.element_size() for one in images)
+    free = math.inf if device.type == "cpu" else free_bytes(device) / 2
+    if images[0].device.type != "cpu" or size <= (limit_mib * 2**20 or free):
+        return placed(dataset, device), False
+    labels = {name: getattr(dataset, name).to(device) for name in ("train_labels", "test_labels")}
+    return replace(dataset, **labels), True
 
 
 def require_memory(config: FederationConfig, recipe: Recipe, model: Model, runs: int, longest: int) -> None:

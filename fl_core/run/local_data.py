@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,19 +19,52 @@ from fl_core.data.minibatches import minibatch_positions
 from fl_core.recipes.objective import Phase
 from fl_core.run.config import FederationConfig
 
+Pair = tuple[Tensor, Tensor]
+"""Run and client of each row."""
+
 
 class ClientTables:
     """Samples of every client of every run, as lists of image indices.
 
     Attributes:
+        device: where the lists are.
         train, test: the lists `[runs, clients]`.
         widths: training samples of the longest client of each run.
     """
 
     def __init__(self, indices: Sequence[ClientIndex], device: torch.device):
+        self.device, self._indices = device, indices
         self.train = Lists.stacked([index.train for index in indices]).to(device)
         self.test = Lists.stacked([index.test for index in indices]).to(device)
         self.widths = [index.train.longest for index in indices]
+
+    def picking(
+        self, aside: bool, run: Tensor, client: Tensor, on_host: Pair | None
+    ) -> tuple[ClientTables, Tensor, Tensor]:
+        """Choose the side on which positions of images are picked: the tables there, and the rows there.
+
+        Args:
+            aside: True for images on the host.
+            run, client: rows on the device.
+            on_host: the same rows on the host; None reads them back, if that is the side.
+        """
+        return (self.on_host, *(on_host or (run.cpu(), client.cpu()))) if aside else (self, run, client)
+
+    @cached_property
+    def on_host(self) -> ClientTables:
+        """The same on the host, with the bounds of the device, so that the same is picked."""
+        if self.device.type == "cpu":
+            return self
+        tables = ClientTables(self._indices, torch.device("cpu"))
+        tables.train, tables.test = replace(tables.train, bounded=True), replace(tables.test, bounded=True)
+        return tables
+
+
+def evenly_spaced(index: Tensor, counts: Tensor, samples: int) -> tuple[Tensor, Tensor]:
+    """Take so many of the first `counts` `[rows]` entries of `[rows, longest]`, evenly spaced; and count them."""
+    taken = counts.clamp_max(samples)
+    spaced = torch.arange(samples, device=counts.device) * counts.unsqueeze(-1) // taken.unsqueeze(-1)
+    return index.gather(1, spaced.clamp_max(index.shape[1] - 1)), taken
 
 
 def client_words(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,16 @@ def part_names(settings: Mapping[str, Any], parts: Mapping[str, Catalogue[Any]] 
         name: value if name not in parts or value is None else parts[name].name_of(value)
         for name, value in settings.items()
     }
+
+
+def warn_of_clients(dataset: str, partition: str) -> None:
+    """Warn of a user's natural clients that a partition leaves aside."""
+    if partition not in ("natural", "largest"):
+        warnings.warn(
+            f"dataset '{dataset}' says whose each sample is, but partition '{partition}' deals them out anew; natural "
+            "makes everybody a client.",
+            stacklevel=3,
+        )
 
 
 def check_parts(config: Any) -> None:

@@ -20,6 +20,7 @@ BOUNDS: Mapping[str, Bounds] = {
     "evaluation_samples": count(0, 10_000_000, "no dataset has more"),
     "evaluation_clients": count(0, 1_000_000, "there are no more clients"),
     "client_memory_mib": count(0, 1 << 24, "no machine has more"),
+    "image_memory_mib": count(0, 1 << 24, "no machine has more"),
     "memory_limit_mib": count(0, 1 << 24, "no machine has more"),
     "test_fraction": Bounds(0.001, 0.5, "a client keeps at least half of its samples to train on"),
     "sampling_rate": SAMPLING_RATE,

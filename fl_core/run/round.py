@@ -100,8 +100,8 @@ class Round:
     def train(self) -> LocalTraining:
         """Train the cohort; nothing is kept or released yet."""
         simulation, cohort, start = self._simulation, self._cohort, self._begin()
-        phases, place = self._recipe.objective.phases, (cohort.run, cohort.client)
-        work = simulation.local_work(phases, "minibatch", self._state.rounds, *place, start.vector, start.context)
+        rows = (cohort.run, cohort.client, start.vector, start.context, cohort.on_host)
+        work = simulation.local_work(self._recipe.objective.phases, "minibatch", self._state.rounds, *rows)
         trained, loss = simulation.executor.train(work, simulation.images)
         update, finite = self._update(start, trained)
         return LocalTraining(start, work, trained, update, finite, loss)
@@ -128,7 +128,7 @@ class Round:
 
     def _fisher(self, models: Tensor, samples: int) -> Tensor:
         """Measure the Fisher information of the cohort's models `[rows, size]` on so many of its samples (0: all)."""
-        return self._simulation.fisher(models, self._cohort.run, self._cohort.client, samples)
+        return self._simulation.fisher(models, self._cohort.run, self._cohort.client, samples, self._cohort.on_host)
 
     def _context(self, start: Start) -> dict[str, Tensor]:
         """Gather the tensors that loss terms, masks and clamps read, by name."""

@@ -51,7 +51,7 @@ class RoundTelemetry:
         @cache
         def scores() -> tuple[Tensor, Tensor]:
             models = torch.nan_to_num(simulation.viewed(self._state, trained, cohort.run))
-            return simulation.holdout_scores(models, cohort.run, cohort.client)
+            return simulation.holdout_scores(models, cohort.run, cohort.client, cohort.on_host)
 
         return Witness(clipped.within[place], norms, scores)
 

@@ -20,7 +20,7 @@ from fl_core.run.state import RunState
 FORMAT = 4
 """Version of what is saved; 1 kept the averages among the tensors of the method, 2 knew of no keys of the noise,
 3 drew minibatches for all clients and kept tensors of those that never took part."""
-FREE = ("executor", "device", "memory_limit_mib", "client_memory_mib", "data_root")
+FREE = ("executor", "device", "memory_limit_mib", "client_memory_mib", "image_memory_mib", "data_root")
 """Settings that may differ where a run is continued."""
 
 

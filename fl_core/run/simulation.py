@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,20 +15,28 @@ from torch.func import vmap
 from fl_core.base.arrays import BoolArray, FloatArray
 from fl_core.base.counters import mixed, uniform
 from fl_core.base.errors import InputError, require
-from fl_core.base.streams import numpy_generator
 from fl_core.base.transfers import to_device
 from fl_core.data.augmentation import check_augmentation
 from fl_core.data.clients import ClientIndex, client_index
-from fl_core.data.datasets import DATASETS, Dataset, dataset_entry, load_dataset, placed
+from fl_core.data.datasets import DATASETS, Dataset, dataset_entry, load_dataset
 from fl_core.data.normalization import find_normalization
 from fl_core.models.build import build_model
 from fl_core.privacy.noise_model import Contributors
 from fl_core.recipes.objective import Phase
-from fl_core.run.cohort import Cohort, draw_cohort, of_runs
+from fl_core.run.cohort import Cohort, draw_cohort, draw_tested, of_runs
 from fl_core.run.config import FederationConfig, RunSettings
-from fl_core.run.evaluation import Evaluation
-from fl_core.run.footprint import require_memory
-from fl_core.run.local_data import ClientTables, client_words, draw_batches, phase_steps, sample_words
+from fl_core.run.evaluation import Evaluation, placed_rows
+from fl_core.run.footprint import place_images, require_memory
+from fl_core.run.local_data import (
+    ClientTables,
+    Pair,
+    client_words,
+    draw_batches,
+    evenly_spaced,
+    phase_steps,
+    sample_words,
+)
+from fl_core.run.parts import warn_of_clients
 from fl_core.run.ranges import RUNS
 from fl_core.run.release import Releaser
 from fl_core.run.state import RunState
@@ -75,14 +82,15 @@ class Simulation:
             dataset = load_dataset(config.dataset, config.data_root or None, population=config.population)
         self._dataset = dataset
         if self._dataset.train_groups is not None and not DATASETS.origin(config.dataset).built_in:
-            self._warn_of_clients()
+            warn_of_clients(config.dataset, config.partition)
         self.model = build_model(config.model, self._dataset.shape, self._dataset.classes)
         self.executor = Executor(self.model, config.executor, config.memory_limit_mib * 2**20)
         self._augmentation = check_augmentation(config.augmentation, self._dataset.shape)
         published, channels = dataset_entry(config.dataset).normalization, self._dataset.shape[0]
         normalization = find_normalization(config.input_normalization, config.dataset, published, channels)
-        there = placed(dataset, self.device)
-        self.evaluation = Evaluation(self.executor, there, config.evaluation_samples, config.evaluation, normalization)
+        there, aside = place_images(dataset, self.device, config.image_memory_mib)
+        tested = (config.evaluation_samples, config.evaluation, normalization, aside)
+        self.evaluation = Evaluation(self.executor, there, *tested)
         self.images = self.evaluation.train_images
         self.noise = config.noise_model()
         self.layer_sizes = [block.stop - block.start for block in self.recipe.mechanism.clipping.blocks(self.model)]
@@ -105,15 +113,6 @@ class Simulation:
             f"model '{self.config.model}' has one layer only, but method '{self.config.method}' trains the last apart "
             "from others.",
         )
-
-    def _warn_of_clients(self) -> None:
-        """Warn of a user's natural clients that the partition leaves aside."""
-        if self.config.partition not in ("natural", "largest"):
-            warnings.warn(
-                f"dataset '{self.config.dataset}' says whose each sample is, but partition '{self.config.partition}' "
-                "deals them out anew; natural makes everybody a client.",
-                stacklevel=2,
-            )
 
     def _client_index(self, settings: RunSettings) -> ClientIndex:
         """Spread the samples of a run over its clients."""
@@ -229,7 +228,9 @@ class Simulation:
 
     # ---------------------------------------------------------------- clients at work
 
-    def fisher(self, models: Tensor, run: Tensor, client: Tensor, samples: int = 0) -> Tensor:
+    def fisher(
+        self, models: Tensor, run: Tensor, client: Tensor, samples: int = 0, on_host: Pair | None = None
+    ) -> Tensor:
         """Measure the Fisher information of models `[rows, size]` on training samples of the clients at (run, client).
 
         Args:
@@ -237,16 +238,16 @@ class Simulation:
             run: rows of the batch whose samples are taken.
             client: clients in those rows.
             samples: how many at most, evenly spaced in the client's list, which is sorted by class; 0 takes all.
+            on_host: run and client on the host, for images that are there; None reads them back.
         """
-        tables, limit = self.tables, self.executor.memory_limit(self.device)
+        limit = self.executor.memory_limit(self.device)
         if not len(run):
             return torch.zeros_like(models)
-        index, counts = tables.train.padded(run, client)
+        tables, *rows = self.tables.picking(self.images.aside, run, client, on_host)
+        index, counts = tables.train.padded(*rows)
         if 0 < samples < index.shape[1]:
-            taken = counts.clamp_max(samples)
-            spaced = torch.arange(samples, device=self.device) * counts.unsqueeze(-1) // taken.unsqueeze(-1)
-            index, counts = index.gather(1, spaced.clamp_max(index.shape[1] - 1)), taken
-        return fisher_information(self.model, models, index, counts, self.images, limit)
+            index, counts = evenly_spaced(index, counts, samples)
+        return fisher_information(self.model, models, index, to_device(counts, self.device), self.images, limit)
 
     def local_work(
         self,
@@ -257,11 +258,16 @@ class Simulation:
         client: Tensor,
         vector: Tensor,
         context: dict[str, Tensor],
+        on_host: Pair | None = None,
     ) -> LocalWork:
-        """Describe the local training of the clients at (run, client), from their vectors."""
+        """Describe the local training of the clients at (run, client), from their vectors.
+
+        `on_host` has the same rows on the host, where the positions of images are drawn if the images are there.
+        """
         config, tables = self.config, self.tables
         lengths, active = phase_steps(config, phases, tables.widths, tables.train.count[run, client])
-        own = draw_batches(tables, self.seeds, stream, rounds, lengths, config.batch_size, run, client)
+        picking, *rows = self.tables.picking(self.images.aside, run, client, on_host)
+        own = draw_batches(picking, self.seeds, stream, rounds, lengths, config.batch_size, *rows)
         rates = [config.learning_rate if one.learning_rate is None else one.learning_rate for one in self.settings]
         drops = bool(self.model.dropouts) and self.recipe.objective.dropout
         keys = sample_words(self.seeds, stream, rounds, run, client, own) if self._augmentation or drops else ()
@@ -280,9 +286,12 @@ class Simulation:
             drops=drops,
         )
 
-    def holdout_scores(self, models: Tensor, run: Tensor, client: Tensor) -> tuple[Tensor, Tensor]:
+    def holdout_scores(
+        self, models: Tensor, run: Tensor, client: Tensor, on_host: Pair | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Measure accuracy, and loss over chance level, of models `[rows, size]` on their clients' hold-outs."""
-        accuracy, loss = self.evaluation.holdout(models, *self.tables.test.padded(run, client))
+        tables, *rows = self.tables.picking(self.images.aside, run, client, on_host)
+        accuracy, loss = self.evaluation.holdout(models, *tables.test.padded(*rows))
         return accuracy, loss / math.log(self.model.classes)
 
     # ---------------------------------------------------------------- tests
@@ -291,31 +300,22 @@ class Simulation:
         """Measure accuracy and loss by figure name `[runs]`; `mode` as in `Federation.evaluate`."""
         part = self.recipe.personalization
         server = self.viewed(state, state.average, torch.arange(self.runs, device=self.device), state.average)
-        models, tested = server, self._tested()
+        models, tested = server, draw_tested(self.config, self.seeds, self.device)
+        tables, picked = self.tables, tested
+        if self.images.aside:
+            tables, picked = self.tables.on_host, draw_tested(self.config, self.seeds, torch.device("cpu"))
         if part.keeps_parameters or part.adaptation_phases:
-            models = self._client_models(state, tested).view(*tested.shape, -1)
-        return self.evaluation.pooled(server) | self.evaluation.personal(models, self.tables, tested, mode)
+            models = self._client_models(state, tested, placed_rows(picked)).view(*tested.shape, -1)
+        return self.evaluation.pooled(server) | self.evaluation.personal(models, tables, picked, mode)
 
-    def _tested(self) -> Tensor:
-        """Draw the clients of each run that are tested, all if they are few `[runs, tested]`; the same all along."""
-        clients, tested = self.config.clients, self.config.tested_clients
-        if tested == clients:
-            return torch.arange(clients, device=self.device).expand(self.runs, -1)
-        drawn = [
-            np.sort(numpy_generator(seed, "evaluation").choice(clients, tested, replace=False, shuffle=False))
-            for seed in self.seeds
-        ]
-        return to_device(np.stack(drawn), self.device)
-
-    def _client_models(self, state: RunState, tested: Tensor) -> Tensor:
+    def _client_models(self, state: RunState, tested: Tensor, picked: Pair) -> Tensor:
         """Compose the models that the clients `[runs, tested]` are tested with `[runs * tested, size]`."""
-        part, client = self.recipe.personalization, tested.flatten()
-        run = torch.arange(self.runs, device=self.device).repeat_interleave(tested.shape[1])
+        part, (run, client) = self.recipe.personalization, placed_rows(tested)
         vectors = part.tested(self.model, of_runs(state.average, run), state.clients.rows(run, client))
         if part.adaptation_phases:
             context = self._test_context(state, run, state.average)
             phases = part.adaptation_phases
-            work = self.local_work(phases, "evaluation", state.rounds, run, client, vectors, context)
+            work = self.local_work(phases, "evaluation", state.rounds, run, client, vectors, context, picked)
             adapted, _ = self.executor.train(work, self.images)
             finite = torch.isfinite(adapted).all(-1, keepdim=True)  # a copy that diverged is tested as it was
             vectors = torch.where(finite, adapted, vectors)

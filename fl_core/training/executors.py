@@ -150,7 +150,7 @@ class Executor:
             pieces = []
             for models, positions in zip(parameters.split(chunk), index.split(chunk), strict=True):
                 pieces.append(vmap(self._model.logits)(models, images.read(positions)[0]))
-            logits, labels = torch.cat(pieces), images.read(index)[1]
+            logits, labels = torch.cat(pieces), images.labels(index)
         losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
         return _hits(logits, labels), losses.view(labels.shape)
 
@@ -166,10 +166,7 @@ def _by_chunks(model: Model, work: LocalWork, images: Images, size: int) -> tupl
         return _train_chunk(model, work, images)
     results = []
     for start in range(0, count, size):
-        rows: Tensor | slice = slice(start, start + size)
-        if start + size > count:
-            rows = torch.arange(start, start + size, device=work.parameters.device).clamp_max(count - 1)
-        results.append(_train_chunk(model, take(work, rows), images))
+        results.append(_train_chunk(model, take(work, range(start, start + size)), images))
     parameters, losses = zip(*results, strict=True)
     return torch.cat(parameters)[:count], torch.cat(losses)[:count]
 
@@ -283,8 +280,7 @@ def _measure(model: Model, work: LocalWork, images: Images, memory_limit: int) -
 
 def _seconds_per_step(model: Model, work: LocalWork, images: Images, size: int) -> float:
     """Time single steps of `size` stacked rows and return the fastest, after one that traces the program."""
-    rows = torch.arange(size, device=work.parameters.device).clamp_max(len(work.parameters) - 1)
-    sample = take(work, rows)
+    sample = take(work, range(size))
     one_step = replace(
         sample,
         batches=tuple(batches[:, :1] for batches in sample.batches),

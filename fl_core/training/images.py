@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fl_core.base.transfers import to_device
+from fl_core.base.transfers import to_device, to_device_aside
 from fl_core.data.normalization import Normalization
 
 FLOAT_IMAGES = 32 * 2**20
@@ -15,23 +15,37 @@ FLOAT_IMAGES = 32 * 2**20
 class Images:
     """A labelled image set on its device, uint8 until a minibatch is read; a small set on a CPU is kept as floats.
 
+    A set that does not fit on the device stays on the host: minibatches are gathered there and copied as bytes. The
+    host does not wait for a GPU meanwhile, and so gathers and copies the next one while that computes with the last.
+
     Attributes:
+        device: where minibatches are read to.
+        aside: True for images on the host, whose positions are best given there too.
         black: value of a black pixel as it is read `[channels]`.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, scale: float, normalization: Normalization | None = None):
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        scale: float,
+        normalization: Normalization | None = None,
+        aside: bool = False,
+    ):
+        """Take images `[n, channels, height, width]` and labels `[n]`, on the device both, but for images aside."""
+        self.device, self.aside = labels.device, aside
         self._shape = images.shape[1:]
-        self._mean, self._std = images.new_zeros(0, dtype=torch.float32), images.new_zeros(0, dtype=torch.float32)
-        self.black = torch.zeros(images.shape[1], device=images.device)
+        self._mean = self._std = torch.zeros(0, device=self.device)
+        self.black = torch.zeros(images.shape[1], device=self.device)
         if normalization is not None:
             self._mean, self._std = (
-                to_device(torch.tensor(one), images.device).expand(images.shape[1]).contiguous()
+                to_device(torch.tensor(one), self.device).expand(images.shape[1]).contiguous()
                 for one in (normalization.mean, normalization.std)
             )
             self.black = -self._mean / self._std
         self._images = images.flatten(1).contiguous()  # whole rows are gathered ten times faster than pixels
         self._labels, self._scale = labels, scale
-        self._kept = images.device.type == "cpu" and 4 * images.numel() <= FLOAT_IMAGES
+        self._kept = not aside and images.device.type == "cpu" and 4 * images.numel() <= FLOAT_IMAGES
         if self._kept:
             self._images = self._floats(self._images)
 
@@ -48,7 +62,7 @@ class Images:
 
     def labels(self, index: Tensor) -> Tensor:
         """Gather labels at positions of any shape."""
-        return self._labels[index]
+        return self._labels[to_device(index, self.device)]
 
     def read(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """Gather images `[..., channels, height, width]` and labels `[...]` at positions `[...]`.
@@ -56,6 +70,10 @@ class Images:
         Images are floats in [0, 1], or normalised.
         """
         flat = index.flatten()
-        images = self._images.index_select(0, flat)
+        if self.aside:
+            images = to_device_aside(self._images.index_select(0, flat.cpu()), self.device)
+            flat = to_device(flat, self.device)
+        else:
+            images = self._images.index_select(0, flat)
         images = images if self._kept else self._floats(images)
         return images.view(*index.shape, *self._shape), self._labels.index_select(0, flat).view(index.shape)

@@ -34,7 +34,7 @@ def fisher_information(
     Args:
         model: the network.
         parameters: models `[rows, size]`.
-        index: positions of each client's samples `[rows, longest]`.
+        index: positions of each client's samples `[rows, longest]`, on the host if the images are.
         counts: number of valid entries in each row of `index` `[rows]`.
         images: image set that the positions index.
         memory_limit: bytes that the gradients of a stack may take, about.
@@ -42,7 +42,7 @@ def fisher_information(
     Returns:
         `[rows, size]`.
     """
-    rows, longest = index.shape
+    (rows, longest), models_on = index.shape, parameters.device
     batch = min(FISHER_BATCH, longest)
     gradients = model.largest_layer if model.by_layer else 3 * model.size
     per_row = 8 * (2 * model.size + batch * (12 * model.activations + gradients))
@@ -50,13 +50,15 @@ def fisher_information(
     results = []
     for first in range(0, rows, stack):
         # The last stack is padded by repeating its last row, so that all of them run the same program.
-        chosen = torch.arange(first, first + stack, device=index.device).clamp_max(rows - 1)
+        chosen, picked = (
+            torch.arange(first, first + stack, device=one).clamp_max(rows - 1) for one in (models_on, index.device)
+        )
         longest_here = largest_count(counts[chosen], longest)
         total = torch.zeros_like(parameters[chosen])
         for start in range(0, longest_here, batch):
             columns = torch.arange(start, start + batch, device=index.device).clamp_max(longest - 1)
-            inputs, labels = images.read(index[chosen][:, columns])
-            counted = torch.arange(start, start + batch, device=index.device) < counts[chosen].unsqueeze(-1)
+            inputs, labels = images.read(index[picked][:, columns])
+            counted = torch.arange(start, start + batch, device=models_on) < counts[chosen].unsqueeze(-1)
             total += _summed_squares(model, parameters[chosen], inputs, labels, counted.to(total.dtype))
         results.append(total / counts[chosen].unsqueeze(-1))
     return torch.cat(results)[:rows]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from fl_core.base.transfers import to_device
 from fl_core.data.augmentation import Transform, augment
 from fl_core.recipes.objective import Phase
 from fl_core.recipes.parameterization import Parameterization
@@ -21,7 +23,7 @@ class LocalWork:
         parameters: vectors that training starts from `[n, size]`, longer than the model where the method adds
             coordinates.
         phases: phases of local training, in order.
-        batches: per phase, indices into the training images `[n, steps, batch]`.
+        batches: per phase, indices into the training images `[n, steps, batch]`, on the host if those are.
         active: per phase, True while a client still works at a step `[n, steps]`; None where all do.
         context: tensors of each client `[n, ...]` for its loss.
         learning_rate: `[n]`.
@@ -50,12 +52,21 @@ class LocalWork:
     compiled: bool = False
 
 
-def take(work: LocalWork, rows: Tensor | slice) -> LocalWork:
-    """Select the work of some rows."""
+def take(work: LocalWork, rows: range) -> LocalWork:
+    """Select the work of some rows; beyond the last one, that one is repeated."""
+    count = len(work.parameters)
+    if rows.stop <= count:
+        return _indexed(work, slice(rows.start, rows.stop), slice(rows.start, rows.stop))
+    chosen = torch.arange(rows.start, rows.stop).clamp_max(count - 1)
+    return _indexed(work, to_device(chosen, work.parameters.device), to_device(chosen, work.batches[0].device))
+
+
+def _indexed(work: LocalWork, rows: Tensor | slice, places: Tensor | slice) -> LocalWork:
+    """Select the work of some rows, and their minibatches, which are on the host where the images are."""
     return replace(
         work,
         parameters=work.parameters[rows],
-        batches=tuple(batches[rows] for batches in work.batches),
+        batches=tuple(batches[places] for batches in work.batches),
         active=tuple(None if active is None else active[rows] for active in work.active),
         context={name: value[rows] for name, value in work.context.items()},
         learning_rate=work.learning_rate[rows],

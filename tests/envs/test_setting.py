@@ -27,7 +27,7 @@ OTHERS: dict[str, Any] = {
     "weight_decay": 0.1, "update_scale": 2.0, "epsilon": math.inf, "delta": 1e-6, "placement": "local",
     "client_epsilon": "2,7.5", "telemetry_share": 0.1, "telemetry": "accuracy", "bit_noise": 100.0,
     "evaluation": "whole", "evaluation_samples": 10, "executor": "sequential", "memory_limit_mib": 9,
-    "evaluation_clients": 7, "client_memory_mib": 8,
+    "evaluation_clients": 7, "client_memory_mib": 8, "image_memory_mib": 7,
     "device": "cpu", "data_root": "elsewhere", "adjacency": "zero-out", "noise_schedule": "adaptive", "noise": "secret",
     "noise_multiplier": 2.0, "augmentation": "flip", "input_normalization": "0.5/0.5",
 }  # fmt: skip

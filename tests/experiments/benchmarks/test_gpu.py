@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -19,6 +20,18 @@ def test_the_tables_have_a_row_for_every_case_and_a_verdict(capsys: pytest.Captu
         *rates, ratio = (float(cell.removesuffix("x")) for cell in line.split()[-7:-3])
         assert min(rates) > 0
         assert ratio == pytest.approx(max(rates[1:]) / rates[0], rel=0.05)
+
+
+def test_images_on_the_host_are_timed_beside_those_on_the_device() -> None:
+    """The largest set of the small extent has 1.2 MiB, so that a limit of 1 keeps it aside."""
+    large = gpu.Timed(dataclasses.replace(gpu.CASES[2], clients=10), 8)
+    extent = gpu.Extent((), (gpu.SMALL.timed[0], large), 0.05)
+    assert gpu._federation(large, "cpu", "vectorized", image_memory_mib=1).images.aside
+    table = gpu.loading_table(extent, "cpu")
+    assert [row[0] for row in table.rows] == ["on the device", "on the host"]
+    assert table.title is not None
+    assert large.case.title in table.title
+    assert min(float(row[1]) for row in table.rows) > 0
 
 
 @pytest.mark.parametrize("error", [2 * gpu.TOLERANCE, math.nan])

@@ -52,7 +52,14 @@ TAKES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("seed", "first-seed", "first-draw", "local-epochs", "momentum", "telemetry-share", "bit-noise"),
-            *("evaluation-samples", "memory-limit-mib", "timesteps", "learning-starts", "paper.rounds"),
+            *(
+                "evaluation-samples",
+                "memory-limit-mib",
+                "image-memory-mib",
+                "timesteps",
+                "learning-starts",
+                "paper.rounds",
+            ),
         ),
         ("0",),
     ),

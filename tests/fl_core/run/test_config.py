@@ -40,6 +40,7 @@ BAD_NUMBERS = {
     "evaluation_clients": [-1, 0.5, "0", False],
     "client_memory_mib": [-1, 0.5, "0", True],
     "memory_limit_mib": [-1, 0.5, "0", True],
+    "image_memory_mib": [-1, 0.5, "0", True],
     "sampling_rate": [0, 0.0, -0.1, 1.0001, 2, NAN, INF, "0.5", True, None],
     "test_fraction": [0, 0.51, 1, -0.2, NAN, "0.2", True, None],
     "local_epochs": [-1, -0.001, NAN, INF, "1", True, None],

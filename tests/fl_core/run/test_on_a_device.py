@@ -1,5 +1,6 @@
 """Whole rounds on a stand-in for a GPU: nothing is mixed with the CPU, nothing waits, and figures are read once."""
 
+import contextlib
 import math
 import warnings
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+import fl_core.run.footprint as footprint
+from fl_core.base import transfers
 from fl_core.data.datasets import Dataset
 from fl_core.models.catalog import MODELS
 from fl_core.privacy.mechanism import PLACEMENTS
@@ -115,6 +118,98 @@ def test_every_setting_plays_on_a_device_and_is_read_once_a_round(name):
     assert reads == [1, 1]
     if name in ("local noise", "adam", "empty cohorts of noisy uploads", "telemetry", "changed images"):
         same(figures, played(Federation(config, 2))[0])
+
+
+ASIDE = {
+    "stacked": {},
+    "one by one": {"executor": "sequential", "momentum": 0.5},
+    "timed": {"executor": "auto"},
+    "chunks": {"memory_limit_mib": 1, "batch_size": 64},
+    "Fisher information": {"method": "feddpa"},
+    "risk": {"method": "adp-pfl"},
+    "adapted copies": {"method": "pmtl-ft"},
+    "telemetry of accuracies": {"telemetry_share": 0.2, "telemetry": EVERYTHING},
+    "cohorts of random size": {"sampling_rate": 0.4, "local_epochs": 0.5},
+    "classes": {"evaluation": "classes"},
+    "some clients": {"evaluation_clients": 3},
+    "changed images": {"augmentation": "crop(1),flip", "input_normalization": "0.5/0.5", "model": "cnn2"},
+}
+"""Settings that read images in a way of their own."""
+
+
+def large_set() -> Dataset:
+    """Random images of 1.1 MiB, more than `image_memory_mib=1`."""
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (1600, 1, 28, 28), generator=draw).to(torch.uint8)
+    labels = torch.arange(1600) % 10
+    return Dataset("random", images[:1500], labels[:1500], images[1500:], labels[1500:], classes=10, scale=255.0)
+
+
+def equal(found: list, expected: list) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        for name, value in theirs.items():
+            np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_images_that_do_not_fit_stay_on_the_host_and_change_nothing(name):
+    changes = {"partition": "iid", "clients": 10} | ASIDE[name]
+    method = changes.pop("method", "dp-fedavg")
+    there, aside = config_of(method, **changes), config_of(method, image_memory_mib=1, **changes)
+    figures, reads = played_there(aside, large_set())
+    assert reads == [1, 1]
+    if name != "timed":  # may choose otherwise
+        equal(figures, played_there(there, large_set())[0])
+        here = Federation(aside, 2, large_set())
+        assert here.images.aside
+        equal(played(here)[0], played(Federation(there, 2, large_set()))[0])
+
+
+def test_images_take_half_of_the_free_memory_of_a_device_at_most(monkeypatch):
+    for free, fits in ((2.0**20, False), (2.0**22, True)):
+        monkeypatch.setattr(footprint, "free_bytes", lambda device, free=free: free)
+        with stand_in():
+            placed, aside = footprint.place_images(large_set(), DEVICE, 0)
+            assert aside == (not fits)
+            assert isinstance(placed.train_images, There) == fits
+            assert isinstance(placed.train_labels, There)
+
+
+def test_rows_that_are_on_the_device_alone_are_read_back_for_images_on_the_host():
+    with stand_in() as device:
+        federation = Federation(config_of(image_memory_mib=1, partition="iid"), 1, large_set())
+        run, client = torch.zeros(2, dtype=torch.int64, device=DEVICE), torch.arange(2, device=DEVICE)
+        device.playing = True
+        federation.fisher(federation.server.expand(2, -1), run, client)
+        assert device.reads == 2
+
+
+def test_copies_aside_are_waited_for_and_keep_their_memory(monkeypatch):
+    asked: list[str] = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            asked.append(f"{self.name} waits for {other.name}")
+
+    class Copy:
+        def record_stream(self, stream):
+            asked.append(f"kept for {stream.name}")
+
+    @contextlib.contextmanager
+    def within(stream):
+        asked.append(f"in {stream.name}")
+        yield
+        asked.append("out")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("copying"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("computing"))
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    monkeypatch.setattr(transfers, "to_device", lambda tensor, device: asked.append("copied") or Copy())
+    transfers.to_device_aside(torch.zeros(1), torch.device("cuda:7"))
+    assert asked == ["in copying", "copied", "out", "computing waits for copying", "kept for computing"]
 
 
 @pytest.mark.parametrize("executor", ["vectorized", "sequential"])
