@@ -18,7 +18,7 @@ from experiments.records.comparison import Comparison
 from experiments.records.folder import csv_lines, require_writable
 from experiments.records.ledger_file import FILE as LEDGER
 from experiments.records.ledger_file import read_record
-from experiments.records.rounds import comparison_rounds, run_rounds
+from experiments.records.rounds import ROUNDS, comparison_rounds, run_rounds
 from experiments.reports.comparison import contents
 from experiments.reports.drawing import figure_file
 from experiments.reports.ledger_figure import ledger_figure
@@ -27,7 +27,7 @@ from experiments.reports.tables import Table
 from fl_core.base.errors import require
 from fl_core.base.files import write_bytes, write_text
 
-COMPARISON, ROUNDS = "comparison.json", "rounds.csv"
+COMPARISON = "comparison.json"
 Drawings = Mapping[str, Callable[[], Figure]]
 """Name of a figure -> what draws it."""
 
@@ -42,16 +42,18 @@ class ExportCommand(ExportOptions):
         require_writable("to", self.to / f"rounds.{self.format}")
         known = {folder: kind for folder in self.folders if (kind := kind_of(folder))}
         left_out = [folder for folder in self.folders if folder not in known]
-        require(bool(known), "None of these folders holds the rounds of a run or a comparison.")
+        named = " or ".join(f"'{folder}'" for folder in self.folders)
+        require(bool(known), f"There are no rounds of a run ({ROUNDS}) nor a comparison ({COMPARISON}) in {named}.")
         labels = _labels(known)
         rows: list[Mapping[str, Any]] = []
-        written: list[Path] = []
-        for folder, kind in known.items():
+        pages: dict[Path, tuple[Drawings, list[Table]]] = {}
+        for folder, kind in known.items():  # all are read before anything is written
             comparison = Comparison.read(folder / COMPARISON) if kind == "comparison" else None
             rounds = run_rounds(folder) if comparison is None else comparison_rounds(comparison)
             rows.extend({"folder": labels[folder], **row} for row in rounds)
-            pages = _run_pages(folder, bool(self.figures)) if comparison is None else _comparison_pages(comparison)
-            written.extend(self._illustrate(self.to / labels[folder], *pages))
+            drawn = _run_pages(folder, bool(self.figures)) if comparison is None else _comparison_pages(comparison)
+            pages[self.to / labels[folder]] = drawn
+        written = [path for target, drawn in pages.items() for path in self._illustrate(target, *drawn)]
         written.insert(0, self._write_rounds(rows))
         print(f"{len(rows):,} rounds of {len(known)} folders: {written[0]}")
         if len(written) > 1:

@@ -9,9 +9,9 @@ from typing import Any
 from experiments.records.plain_yaml import read_yaml
 from experiments.records.run_state import FORMAT as STATE_FORMAT
 from experiments.records.run_state import RECORD as STATE
-from fl_core.base.errors import InputError, require
+from fl_core.base.errors import require
 from fl_core.base.files import json_number, read_json
-from fl_core.base.sealed import read_sealed
+from fl_core.base.sealed import read_sealed, understood
 from fl_core.privacy.adjacency import amplified_rate
 from fl_core.run.charging import Books
 
@@ -75,21 +75,27 @@ def check_folder(folder: Path, facts: Facts, books: Books) -> None:
 
 def _told(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read what the other files of a run's folder say of it, as far as they are there, by the facts' names."""
-    try:
-        if (folder / CONFIG).exists():
-            said = read_yaml(folder / CONFIG)
-            yield CONFIG, _top(said) | _settings(said["federation"])
-        if (folder / SUMMARY).exists():
-            said = read_json(folder / SUMMARY)
-            told = {name: said[name] for name in _SUMMARISED}
-            yield SUMMARY, told | {"epsilon": said["epsilon_target"], "delta": said["delta"]}
-        if (folder / STATE).exists():
-            said = read_sealed(folder / STATE, STATE_FORMAT)["about"]
-            yield STATE, _settings(said["settings"]) | {"task": said["settings"]["task"], "seed": said["seed"]}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"The folder '{folder}' holds a file that no run wrote ({error!r}).") from error
+    told = {CONFIG: _told_by_config, SUMMARY: _told_by_summary, STATE: _told_by_state}
+    for file, read in told.items():
+        path = folder / file
+        if path.exists():
+            with understood(f"The file '{path}' is none that a run wrote"):
+                yield file, read(path)
+
+
+def _told_by_config(path: Path) -> dict[str, Any]:
+    said = read_yaml(path)
+    return _top(said) | _settings(said["federation"])
+
+
+def _told_by_summary(path: Path) -> dict[str, Any]:
+    said = read_json(path)
+    return {name: said[name] for name in _SUMMARISED} | {"epsilon": said["epsilon_target"], "delta": said["delta"]}
+
+
+def _told_by_state(path: Path) -> dict[str, Any]:
+    said = read_sealed(path, STATE_FORMAT)["about"]
+    return _settings(said["settings"]) | {"task": said["settings"]["task"], "seed": said["seed"]}
 
 
 def _top(said: Mapping[str, Any]) -> dict[str, Any]:

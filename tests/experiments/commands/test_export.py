@@ -150,7 +150,7 @@ def test_letters_that_are_commands_of_latex_are_escaped():
     [
         ([], "needs folders of runs or comparisons"),
         (["nowhere"], "The folder 'nowhere' does not exist"),
-        (["."], "None of these folders holds"),
+        (["."], "There are no rounds of a run"),
         ([".", "--format", "xlsx"], "format 'xlsx' is unknown"),
         ([".", "--figures", "gif"], "figures: format 'gif' is unknown"),
     ],
@@ -167,4 +167,4 @@ def test_a_run_whose_rounds_were_edited_is_refused(runs, capsys):
     copy = shutil.copytree(only(runs, "__7__"), "copy")
     (Path(copy) / "rounds.csv").write_text("round,clip_norm\n1,many\n")
     assert main(["export", "copy"]) == 2
-    assert "holds a file that no run wrote" in capsys.readouterr().err
+    assert "copy/rounds.csv' is none that a run wrote" in capsys.readouterr().err

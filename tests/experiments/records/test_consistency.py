@@ -114,7 +114,7 @@ def test_another_controllers_books_are_told_by_the_summary(
     assert "than summary.json beside it: its controller is probe" in capsys.readouterr().err
     (tmp_path / "summary.json").write_text("{}")
     assert main(["ledger", str(tmp_path)]) == 2
-    assert "holds a file that no run wrote" in capsys.readouterr().err
+    assert "summary.json' is none that a run wrote" in capsys.readouterr().err
 
 
 def test_a_whole_folder_is_read(folder: Path, tmp_path: Path) -> None:
