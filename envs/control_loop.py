@@ -61,6 +61,7 @@ class ControlLoop(Steered):
         task: the task as it runs, accounted signals paid for.
         layout: of the model that is trained.
         controls: what turns actions into plans, and reports into observations.
+        figures_needed: names of the figures that `observe` must be told of every round.
         charging: the budget; its `on_charge` is called when a round is charged, before it is handed out.
     """
 
@@ -115,7 +116,7 @@ class ControlLoop(Steered):
         known = {name: np.array([KNOWN[name].read(config, run, layout)]) for name in self.controls.settings}
         told = {ROUND_FRACTION, NOISE_LEVEL, *KNOWN, MEDIAN_NORM, MEDIAN_SPREAD}
         told |= {last_action(knob.name) for knob in self.knobs}
-        self._needed = sorted(shown - told - set(self.charging.figures()))
+        self.figures_needed = sorted(shown - told - set(self.charging.figures()))
         nothing = {name: np.array([math.nan]) for name in shown if name in METRICS}
         self.controls.begin([0], [layout.size], nothing | known)
         self._observe()
@@ -218,7 +219,7 @@ class ControlLoop(Steered):
         for name, value in figures.items():
             require_name("figure", name.partition(".")[0], METRICS)
             require(math.isfinite(value), f"figure '{name}' is {value}, but it must be a finite number.")
-        missing = [name for name in self._needed if name not in figures]
+        missing = [name for name in self.figures_needed if name not in figures]
         require(not missing, f"The controller sees {', '.join(missing)}, which the figures of the round lack.")
         told = {name: np.array([float(value)]) for name, value in figures.items()}
         done_with = {"clip_norm": given.clip_norm, "noise_multiplier": given.noise_multiplier}

@@ -1,134 +1,129 @@
-"""`python -m experiments.benchmarks.deployment`: what controller and ledger cost in a round of a deployed run.
+"""`python -m experiments.benchmarks.deployment`: what controller and ledger cost in a round of a Flower federation.
 
-CPU time, as other processes of the machine do not count in it; the time that the disk takes to confirm writes (fsync)
-is told apart. A round of Flower is at least its clients' training and the server's release, which are done here one
-after the other in this process, without messages and processes that Flower starts: the share of it is an upper bound.
+A whole run under Flower's simulation runtime, whose nodes are processes of Ray, as `flwr run` starts it. Of each round
+the time in plan, charge, observation and saved control loop is taken, by the clock of the wall and by that of the
+server's thread, in which nothing else of a busy machine counts, and beside it the whole round: messages, training of
+the clients that were drawn, release, saved model. What waits for the disk (fsync) is in the wall time and told apart.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
 from rich.console import Console
+from typing_extensions import override
 
 from envs import Setting
 from experiments.benchmarks.isolation import alone
-from experiments.contenders.preparing import parse_contender
-from experiments.deployment.deployed_run import DeployedRun
+from experiments.flower.client import make_client_app
+from experiments.flower.strategy import DPilotStrategy, model_of
 from experiments.reports.tables import Table
-from fl_core.run.charging import UPDATE
-from fl_core.run.client import FederatedClient
-from fl_core.run.config import RunSettings
-from fl_core.run.knobs import knob_tensors
-from fl_core.run.server import FederatedServer
 
-SETTING = Setting.of(clients=10, rounds=20, sampling_rate=1.0, epsilon=8.0, delta=1e-3, executor="sequential")
+SETTING = Setting.of(clients=10, rounds=20, sampling_rate=0.8, epsilon=8.0, delta=1e-3, executor="sequential")
 CONTROLLERS = ("fixed", "aqc", "probe")
 SKIPPED = 2
-"""First rounds, in which caches are filled."""
+"""First rounds, in which caches are filled and Ray's processes start."""
+STEPS = {"next_round": "plan, charge", "observe": "observe, save"}
+"""Method of a deployed run -> what it is called in the table."""
+SECONDS = 900.0
+"""How long Ray's processes and the nodes may take to start on a busy machine."""
+PATIENCE = {"RAY_agent_register_timeout_ms": f"{1000 * SECONDS:.0f}", "RAY_raylet_start_wait_time_s": f"{SECONDS:.0f}"}
+BACKEND = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1}}
 
-
-@dataclass
-class RoundCost:
-    """Medians over the rounds of a run, in milliseconds.
-
-    Attributes:
-        charge: CPU time of plan and charge.
-        observe: CPU time of taking in what was released, and of saving.
-        disk: time in fsync.
-        training: CPU time of the clients' training and the server's release.
-    """
-
-    charge: list[float] = field(default_factory=list)
-    observe: list[float] = field(default_factory=list)
-    disk: list[float] = field(default_factory=list)
-    training: list[float] = field(default_factory=list)
-
-    @property
-    def control(self) -> float:
-        """CPU time of controller and ledger."""
-        return self.median("charge") + self.median("observe")
-
-    @property
-    def share(self) -> float:
-        """Share of controller and ledger in the CPU time of a round."""
-        return self.control / (self.control + self.median("training"))
-
-    def median(self, name: str) -> float:
-        """Compute the median of a column over the rounds, but for the first ones."""
-        return float(np.median(getattr(self, name)[SKIPPED:]))
+Times = dict[str, list[float]]
+"""Milliseconds by round: `round` of all of it, `fsync`, and of each of `STEPS` those of the wall and `cpu`."""
 
 
 def main() -> None:
     """Print the table."""
     rows = []
     for name in CONTROLLERS:
-        cost = alone(round_cost, name)
-        parts = (cost.median("charge"), cost.median("observe"), cost.control, cost.median("disk"))
-        rows.append((name, *(f"{value:.2f}" for value in parts), f"{cost.median('training'):.0f}", f"{cost.share:.1%}"))
-    headers = ("controller", "plan, charge", "observe, save", "both", "fsync", "training, release", "share")
-    title = f"A round of {SETTING.federation.clients} clients, milliseconds of CPU (fsync: of waiting)"
-    Console(width=100).print(Table(headers, tuple(rows), title=title).terminal())
+        times = {column: float(np.median(values[SKIPPED:])) for column, values in alone(round_times, name).items()}
+        cpu, wall = (sum(times[f"{step} {clock}"] for step in STEPS) for clock in ("cpu", "wall"))
+        shown = [f"{value:.2f}" for value in (*(times[f"{step} cpu"] for step in STEPS), cpu, wall, times["fsync"])]
+        rows.append((name, *shown, f"{times['round']:.0f}", f"{wall / times['round']:.2%}"))
+    headers = ("controller", *STEPS.values(), "both", "both, wall", "of it fsync", "Flower round, wall", "share")
+    title = f"A round of {SETTING.federation.clients} nodes, medians in milliseconds (of CPU, if not of the wall)"
+    Console(width=110).print(Table(headers, tuple(rows), title=title).terminal())
 
 
-def round_cost(controller: str, rounds: int = SETTING.federation.rounds) -> RoundCost:
-    """Measure the rounds of a run under a controller, which is named."""
-    setting = parse_contender(controller).needs("sound").met_by(SETTING.replace(rounds=rounds))
-    config, cost = setting.federation, RoundCost()
-    clients = [FederatedClient(config, 0, number) for number in range(config.clients)]
-    server = FederatedServer(config, clients[0].model, 0, b"")
-    with tempfile.TemporaryDirectory() as folder, _synced(cost.disk) as rest:
-        run = DeployedRun(folder, setting, controller, server.model, RunSettings(seed=0))
-        while (now := _timed(cost.charge, run.next_round)) is not None:
-            figures = _timed(cost.training, _round, clients, server, now)
-            _timed(cost.observe, run.observe, figures)
-            rest()
-        run.close()
-    return cost
+def round_times(controller: str, rounds: int = SETTING.federation.rounds) -> Times:
+    """Measure the rounds of a federation under a controller, which is named."""
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    os.environ |= PATIENCE
+    setting, times = SETTING.replace(rounds=rounds), defaultdict[str, list[float]](list)
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def main(grid: Any, context: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            strategy = TimedStrategy(folder, setting, controller, model_of(setting), connect_seconds=SECONDS)
+            with strategy.timed(times):
+                strategy.start(grid, timeout=SECONDS)
+
+    client = make_client_app(lambda context: setting.federation)
+    run_simulation(app, client, num_supernodes=setting.federation.clients, backend_config=BACKEND)
+    return dict(times)
 
 
-def _round(clients: list[FederatedClient], server: FederatedServer, now: Any) -> dict[str, float]:
-    """Train all clients, and release the sum of their updates."""
-    knobs, paid = knob_tensors(now.knobs), [name for name in now.noise if name != UPDATE]
-    uploads = [one.train(now.index, server.broadcast(), knobs, {}, paid) for one in clients]
-    updates, told = [one.update for one in uploads], [one.telemetry for one in uploads]
-    return server.release(now.index, knobs, now.noise, updates, told)
+class TimedStrategy(DPilotStrategy):
+    """The strategy, noting how long its rounds and the steps of their control take."""
+
+    @contextmanager
+    def timed(self, times: Times) -> Iterator[None]:
+        """Note the times of all that is done within."""
+        self._times, self._waited, self._control, real = times, 0.0, False, os.fsync
+        for step in STEPS:
+            setattr(self.run, step, self._noting(step, getattr(self.run, step)))
+
+        def fsync(fd: Any) -> None:
+            start = time.perf_counter()
+            real(fd)
+            self._waited += _since(start) if self._control else 0.0
+
+        os.fsync = fsync
+        try:
+            yield
+        finally:
+            os.fsync = real
+
+    @override
+    def configure_train(self, *arguments: Any) -> Any:
+        self._start, self._waited = time.perf_counter(), 0.0
+        return super().configure_train(*arguments)
+
+    @override
+    def aggregate_train(self, *arguments: Any) -> Any:
+        result = super().aggregate_train(*arguments)
+        self._times["round"].append(_since(self._start))
+        self._times["fsync"].append(self._waited)
+        return result
+
+    def _noting(self, step: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            wall, cpu, self._control = time.perf_counter(), time.thread_time(), True
+            result = call(*arguments)
+            self._control = False
+            self._times[f"{step} wall"].append(_since(wall))
+            self._times[f"{step} cpu"].append(1000 * (time.thread_time() - cpu))
+            return result
+
+        return noted
 
 
-def _timed(times: list[float], call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call, and note the milliseconds of CPU that it took."""
-    start = time.process_time()
-    result = call(*arguments)
-    times.append(1000 * (time.process_time() - start))
-    return result
-
-
-@contextmanager
-def _synced(times: list[float]) -> Iterator[Callable[[], None]]:
-    """Note the milliseconds in fsync; what is given ends a round."""
-    real, spent = os.fsync, [0.0]
-
-    def fsync(fd: Any) -> None:
-        start = time.perf_counter()
-        real(fd)
-        spent[0] += 1000 * (time.perf_counter() - start)
-
-    def rest() -> None:
-        times.append(spent[0])
-        spent[0] = 0.0
-
-    os.fsync = fsync
-    try:
-        yield rest
-    finally:
-        os.fsync = real
+def _since(start: float) -> float:
+    """Milliseconds of the wall clock since a moment."""
+    return 1000 * (time.perf_counter() - start)
 
 
 if __name__ == "__main__":

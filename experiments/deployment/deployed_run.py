@@ -17,7 +17,8 @@ from typing_extensions import override
 from envs import ControlLoop, Setting
 from envs.acting import Policy
 from envs.charged_round import ChargedRound
-from experiments.contenders.preparing import parse_contender
+from envs.knobs import knob_names
+from experiments.deployment.controllers import parse_deployable
 from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
 from experiments.records.ledger_file import FILE as LEDGER
@@ -80,7 +81,8 @@ class DeployedRun(ControlLoop):
         """
         name, build = getattr(controller, "__qualname__", ""), controller
         if isinstance(controller, str):
-            contender = parse_contender(controller)
+            contender = parse_deployable(controller)
+            knob_names(setting.task, setting.spec.knobs, setting.federation.recipe().knobs)  # refuses unknown ones
             setting = contender.needs(setting.federation.guarantee).met_by(setting)
             name, build = contender.name, contender.policy
         assert callable(build)

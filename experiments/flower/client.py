@@ -30,7 +30,7 @@ def make_client_app(config_of: Callable[[Context], FederationConfig]) -> ClientA
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def introduce(message: Message, context: Context) -> Message:
         """Tell which client of which federation this is; no data is read."""
-        return introduction(message, context, config_of(context))
+        return introduction(message, context, config_of)
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
@@ -55,9 +55,26 @@ def make_client_app(config_of: Callable[[Context], FederationConfig]) -> ClientA
     return app
 
 
-def introduction(message: Message, context: Context, config: FederationConfig) -> Message:
-    """Compose a client's answer to the server's question who it is."""
-    told = ConfigRecord({"terms": terms(config), "number": number_of(context)})
+def introduction(
+    message: Message,
+    context: Context,
+    config_of: Callable[[Context], FederationConfig],
+    check: Callable[[FederationConfig, ConfigRecord], None] = lambda config, asked: None,
+) -> Message:
+    """Compose a client's answer to the server's question who it is, or why it takes no part.
+
+    Args:
+        message: of the server.
+        context: of the node.
+        config_of: function from the node's context to the settings of the federation.
+        check: refuses, by an `InputError`, what the server says that its rounds ask for.
+    """
+    try:
+        config = config_of(context)
+        check(config, message.content.config_records[ROUND])
+        told = ConfigRecord({"terms": terms(config), "number": number_of(context)})
+    except InputError as error:  # Flower would log a traceback here, and tell the server nothing
+        told = ConfigRecord({"refusal": str(error)})
     return Message(RecordDict({ROUND: told}), reply_to=message)
 
 
@@ -69,7 +86,7 @@ def number_of(context: Context) -> int:
     """
     number = context.node_config.get("partition-id")
     require(
-        isinstance(number, int),
+        isinstance(number, int) and not isinstance(number, bool),
         f"partition-id of this node is {number!r}, but it must be the client's number: "
         "flower-supernode --node-config 'partition-id=0'.",
     )

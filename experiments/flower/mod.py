@@ -41,7 +41,13 @@ def make_clipping_app(config_of: Callable[[Context], FederationConfig], model: M
 
     @app.query()  # type: ignore[untyped-decorator, unused-ignore]
     def introduce(message: Message, context: Context) -> Message:
-        return introduction(message, context, config_of(context))
+        def check(config: FederationConfig, asked: ConfigRecord) -> None:
+            _require_own_training(config)
+            size, told = asked.get("parameters"), [str(name) for name in asked.get("telemetry", [])]
+            require(size == model.size, f"The server's model has {size} parameters, but the app's has {model.size}.")
+            _upload(torch.zeros(model.size), torch.ones(()), told, model)  # refuses what it cannot tell
+
+        return introduction(message, context, config_of, check)
 
     return app
 
@@ -58,10 +64,7 @@ def make_clip_mod(config_of: Callable[[Context], FederationConfig], model: Model
         config = config_of(context)
         asked = message.content.config_records[ROUND]
         require_terms(str(asked["terms"]), config)
-        require(
-            config.method == METHOD,
-            f"method is '{config.method}', but a client app of one's own does no part of it; it must be {METHOD}.",
-        )
+        _require_own_training(config)
         start = arrays_of(message.content, MODEL)["server"]
         require(start.shape == (model.size,), f"The server's model has {start.numel()} parameters, not {model.size}.")
         norm = torch.as_tensor(from_knobs(message.content.config_records[KNOBS])["clip_norm"]).reshape(())
@@ -80,6 +83,13 @@ def make_clip_mod(config_of: Callable[[Context], FederationConfig], model: Model
         return Message(RecordDict(sent), reply_to=message)
 
     return clip
+
+
+def _require_own_training(config: FederationConfig) -> None:
+    require(
+        config.method == METHOD,
+        f"method is '{config.method}', but a client app of one's own does no part of it; it must be {METHOD}.",
+    )
 
 
 def _flat(trained: Mapping[str, Tensor], model: Model) -> Tensor:

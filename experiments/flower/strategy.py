@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import time
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -23,21 +23,27 @@ from envs.acting import Policy
 from envs.charged_round import ChargedRound
 from experiments.deployment.deployed_run import DeployedRun
 from experiments.flower.checkpoint import load_state, save_state
+from experiments.flower.nodes import Nodes
 from experiments.flower.records import KNOBS, MODEL, ROUND, UPLOAD, arrays_of, to_arrays, to_knobs
 from experiments.flower.terms import terms
 from fl_core.base.arguments import checked
-from fl_core.base.errors import InputError, require
+from fl_core.base.bounds import Bounds
+from fl_core.base.errors import require
 from fl_core.base.streams import new_secret
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
 from fl_core.models.model import Model
+from fl_core.privacy.telemetry import TELEMETRY
 from fl_core.run.charging import UPDATE
 from fl_core.run.cohort import draw_members
 from fl_core.run.config import RunSettings
+from fl_core.run.deployable import require_deployable
 from fl_core.run.knobs import knob_tensors
 from fl_core.run.plan import find_metric
 from fl_core.run.server import FederatedServer
 
+CONNECT_SECONDS = Bounds(0, 604_800, "nodes are waited for a week at most")
+ROUND_SECONDS = Bounds(0, 604_800, "a round waits a week at most", above=True)
 EXACT = "exact mean training losses of the clients, told by every round"
 
 
@@ -82,19 +88,26 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         Raises:
             InputError: the method cannot be deployed, the folder holds another run, or the controller does not fit.
         """
+        CONNECT_SECONDS.check("connect_seconds", connect_seconds)
         setting = setting.replace(noise=noise)
+        require_deployable(setting.federation, setting.federation.recipe())  # before a folder is made
         uncovered = (EXACT,) if exact_metrics else ()
-        self.run = DeployedRun(folder, setting, controller, model, RunSettings(seed=seed), uncovered)
-        self._config, self._seed, self._exact = self.run.task.federation, seed, exact_metrics
+        self._seed, self._exact, self._seconds = seed, exact_metrics, connect_seconds
         self._secret = new_secret() if noise == "secret" else b""
-        self.server = FederatedServer(self._config, model, seed, self._secret)
-        if not self.run.rounds:
-            save_state(self.run.folder, self.server.state, 0)
-        self.server.state = load_state(self.run.folder, self.server.state)
-        self._seconds = connect_seconds
-        self._numbers: dict[int, int] = {}
-        self._refused: set[int] = set()
-        self._twins: dict[int, str] = {}
+        self.run = DeployedRun(folder, setting, controller, model, RunSettings(seed=seed), uncovered)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.run.close)
+            _require_told(self.run)
+            self._config = self.run.task.federation
+            self.server = FederatedServer(self._config, model, seed, self._secret)
+            if not self.run.rounds:
+                save_state(self.run.folder, self.server.state, 0)
+            self.server.state = load_state(self.run.folder, self.server.state)
+            undo.pop_all()
+        released = self.run.charging.release_names([knob.name for knob in self.run.knobs])
+        telemetry = [name for name in released if name in TELEMETRY]
+        asked = {"terms": terms(self._config), "parameters": model.size, "telemetry": telemetry}
+        self._nodes = Nodes(asked, self._config.clients)
         self._now: ChargedRound | None = None
         self._drawn: dict[int, int] = {}
         self.failures: list[int] = []
@@ -124,10 +137,11 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
                 or sent then.
         """
         require(initial_arrays is None, "initial_arrays is given, but the run has a model of its own; leave it out.")
-        self._connect(grid)
-        left = self._config.rounds - self.run.rounds
-        rounds = left if num_rounds is None else min(left, num_rounds)
         try:
+            ROUND_SECONDS.check("timeout", timeout)
+            self._nodes.connect(grid, self._seconds, begun=bool(self.run.rounds))
+            left = self._config.rounds - self.run.rounds
+            rounds = left if num_rounds is None else min(left, num_rounds)
             return super().start(grid, to_arrays(self.server.broadcast()), rounds, timeout, **keywords)
         finally:
             self.run.close()
@@ -136,11 +150,13 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self._introduce(grid)
+        for refusal in self._nodes.introduce(grid):
+            log(WARNING, "DPilot: %s It takes no part.", refusal)
         self._now = self.run.next_round()  # on disk from here on
         if self._now is None:
             return []
-        self._drawn = {node: number for node, number in self._numbers.items() if number in self._members(self._now)}
+        members = self._members(self._now)
+        self._drawn = {node: number for node, number in self._nodes.numbers.items() if number in members}
         content = self._content(self._now)
         group = str(self._now.index)
         return [Message(content, node, MessageType.TRAIN, group_id=group) for node in sorted(self._drawn)]
@@ -194,65 +210,7 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         )
         log(INFO, "DPilot: epsilon %g at delta %g, ledger in '%s'", ledger.epsilon, ledger.delta, self.run.folder)
 
-    # ---------------------------------------------------------------- nodes
-
-    def _connect(self, grid: Grid) -> None:
-        """Wait until as many nodes are connected as the federation has clients, and learn who they are."""
-        end = time.monotonic() + self._seconds
-        while True:
-            self._introduce(grid, end - time.monotonic())
-            if len(self._numbers) >= self._config.clients or time.monotonic() > end:
-                break
-            time.sleep(0.5)
-        found, clients = len(self._numbers), self._config.clients
-        require(
-            found >= clients or not self._twins or bool(self.run.rounds),
-            f"{' '.join(self._twins.values())} Nothing was sent.",
-        )
-        require(
-            found >= clients or bool(self.run.rounds),
-            f"{found} nodes are connected after {self._seconds:g} s, but the federation promises {clients} clients, on "
-            "whom its sampling rate and its epsilon rest; nothing was sent.",
-        )
-        require(found > 0, f"No node is connected after {self._seconds:g} s; nothing was sent.")
-
-    def _introduce(self, grid: Grid, seconds: float = 30.0) -> None:
-        """Ask nodes that are new which client they are, and forget those that have gone."""
-        online = set(grid.get_node_ids())
-        self._numbers = {node: number for node, number in self._numbers.items() if node in online}
-        self._twins = {}
-        new = online - set(self._numbers) - self._refused
-        if not new:
-            return
-        asked = ConfigRecord({"terms": terms(self._config)})
-        messages = [Message(RecordDict({ROUND: asked}), node, MessageType.QUERY) for node in sorted(new)]
-        for reply in grid.send_and_receive(messages, timeout=max(1.0, seconds)):
-            self._admit(reply)
-
-    def _admit(self, reply: Message) -> None:
-        """Take in a node that has introduced itself."""
-        node = reply.metadata.src_node_id
-        told = reply.content.config_records.get(ROUND) if reply.has_content() else None
-        if told is None:
-            log(WARNING, "DPilot: node %d did not introduce itself and is asked again.", node)
-            return
-        number = told.get("number")
-        sentence = ""
-        if told.get("terms") != terms(self._config):
-            sentence = f"Node {node} runs {told.get('terms')}, but the server runs {terms(self._config)}."
-        elif not isinstance(number, int) or not 0 <= number < self._config.clients:
-            sentence = f"Node {node} is client {number}, but the federation has 0 to {self._config.clients - 1}."
-        elif number in self._numbers.values():  # a node that was started anew, until Flower misses the old one
-            self._twins[node] = f"Node {node} is client {number}, as another connected node is."
-            log(WARNING, "DPilot: %s It takes no part until that one has gone.", self._twins[node])
-            return
-        if not sentence:
-            self._numbers[node] = int(number)
-            return
-        self._refused.add(node)
-        if self._now is None:
-            raise InputError(f"{sentence} Nothing was sent.")
-        log(WARNING, "DPilot: %s It takes no part.", sentence)
+    # ---------------------------------------------------------------- messages
 
     def _members(self, now: ChargedRound) -> set[int]:
         """Draw the clients of a round independently, from the operating system's randomness if the noise is secret."""
@@ -260,8 +218,6 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
             return set(draw_members(self._config, self._seed, now.index).tolist())
         draws = np.random.default_rng().random(self._config.clients)
         return set(np.flatnonzero(draws < self._config.sampling_rate).tolist())
-
-    # ---------------------------------------------------------------- messages
 
     def _content(self, now: ChargedRound) -> RecordDict:
         asked = {
@@ -291,6 +247,16 @@ class DPilotStrategy(Strategy):  # type: ignore[misc, unused-ignore]
         self.failures.append(self.server.broken)
         if self.server.broken:
             log(WARNING, "DPilot: %d uploads failed and contribute zero.", self.server.broken)
+
+
+def _require_told(run: DeployedRun) -> None:
+    """Refuse a controller that sees figures of clients which nothing covers, and which no round tells."""
+    exact = [name for name in run.figures_needed if find_metric(name).signal_class == "raw"]
+    require(
+        not exact,
+        f"controller '{run.controller}' sees {', '.join(exact)}, exact metrics of clients, which rounds of a "
+        "federation do not tell; take one that sees public or accounted signals.",
+    )
 
 
 def _mean_loss(answers: Iterable[Message]) -> float:

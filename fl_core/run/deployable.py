@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from fl_core.base.errors import InputError
@@ -32,6 +33,8 @@ def require_deployable(config: FederationConfig, recipe: Recipe) -> None:
     reason = why_not_deployed(config, recipe)
     if reason:
         raise InputError(f"{reason}: this cannot be deployed.")
+    if math.isinf(config.epsilon):
+        raise InputError("epsilon is inf, with which rounds would release without noise; it must be finite.")
     if config.cohort < 1:
         raise InputError(
             f"sampling_rate is {config.sampling_rate:g} of {config.clients} clients, an expected cohort of "

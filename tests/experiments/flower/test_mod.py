@@ -15,7 +15,8 @@ from experiments.flower.mod import make_clipping_app
 from experiments.flower.records import KNOBS, MODEL, ROUND, UPLOAD, arrays_of, to_arrays
 from experiments.flower.strategy import model_of
 from experiments.flower.terms import terms
-from tests.experiments.flower.test_strategy import ProcessGrid, _in_a_task, strategy  # noqa: F401
+from tests.experiments.flower.process_grid import ProcessGrid, in_a_task  # noqa: F401  (a fixture)
+from tests.experiments.flower.test_strategy import strategy
 
 SETTING = Setting.of(clients=4, rounds=3, local_steps=1, delta=0.01, epsilon=40.0, executor="sequential")
 MODEL_OF_ALL = model_of(SETTING)
