@@ -17,7 +17,7 @@ from experiments.benchmarks.isolation import alone
 from experiments.benchmarks.local_training import CASES, EXECUTORS, measure
 from experiments.benchmarks.mechanism_costs import CLIENTS, mechanism_costs
 from experiments.benchmarks.method_costs import BASE, longest_ratio, method_costs
-from experiments.benchmarks.peers import COMPARED, RoundCost, peer_cost
+from experiments.benchmarks.peers import COMPARED, ROUNDS, RoundCost, peer_cost
 from experiments.benchmarks.privacy_prices import print_round_cost
 from experiments.benchmarks.rounds import rounds_per_second
 from experiments.reports.tables import Table
@@ -35,7 +35,9 @@ def main() -> None:
     kinds = (*EXECUTORS, "compiled") if "--compile" in sys.argv[1:] else EXECUTORS
     console.print(_local_training_table(kinds).terminal())
     console.print(_rounds_table().terminal())
-    console.print(_peers_table().terminal(wrap_numbers=True))
+    console.print(_peers_table("auto").terminal(wrap_numbers=True))
+    if "compiled" in kinds:
+        console.print(_peers_table("compiled").terminal(wrap_numbers=True))
     console.print(_bounds_table().terminal())
     demo = FederationConfig(executor="vectorized", rounds=100_000)
     single, batched = (alone(rounds_per_second, demo, runs, False) for runs in (1, 8))
@@ -78,14 +80,14 @@ def _rounds_table() -> Table:
     return Table(("executor", "with evaluation", "without"), tuple(rows), title=title)
 
 
-def _peers_table() -> Table:
-    """Time whole private rounds against pfl, with what bounds them."""
+def _peers_table(executor: str) -> Table:
+    """Time whole private rounds by an executor against pfl, with what bounds them."""
     rows = []
     for case in COMPARED:
-        cost = alone(peer_cost, case)
+        cost = alone(peer_cost, case, ROUNDS, executor)
         peer = "not installed" if cost.over_peer is None else f"{cost.over_peer:.2f}x"
         rows.append((case.title, *_shares(cost), peer))
-    title = "Private rounds of 10 clients x 4 steps of 16"
+    title = f"Private rounds of 10 clients x 4 steps of 16, executor {executor}"
     return Table(("case", *SHARES, "over pfl"), tuple(rows), title=title, caption=SHARES_CAPTION)
 
 

@@ -57,9 +57,9 @@ class RoundCost:
     over_peer: float | None = None
 
 
-def peer_cost(case: Case, rounds: int = ROUNDS) -> RoundCost:
+def peer_cost(case: Case, rounds: int = ROUNDS, executor: str = "auto") -> RoundCost:
     """Measure rounds of a case, each after one of pfl's where it is installed."""
-    federation = Federation(_config(case))
+    federation = Federation(replace(_config(case), executor=executor))
     once = partial(federation.run_round, RoundPlan.constant(1))
     for _ in range(WARM_UP):
         once()

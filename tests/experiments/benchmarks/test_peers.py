@@ -68,8 +68,8 @@ def test_rounds_are_paired_with_the_peers_in_a_process_of_another_name(monkeypat
 
 def test_the_table_tells_the_ratio_of_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {case: RoundCost(0.2, 0.15, 0.5, ratio) for case, ratio in zip(COMPARED, (4.0, None, 1.25), strict=True)}
-    monkeypatch.setattr(tables, "alone", lambda function, case: costs[case])
-    found = {row[0]: row[1:] for row in tables._peers_table().rows}
+    monkeypatch.setattr(tables, "alone", lambda function, case, rounds, executor: costs[case])
+    found = {row[0]: row[1:] for row in tables._peers_table("auto").rows}
     assert found == {
         case.title: (
             "200.0",
