@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STYLE := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+# Compiled modules are kept, whatever the shell says: pytest compiles each test with its assertions, in every worker.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 .PHONY: demo check test docs lint clean
 

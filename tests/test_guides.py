@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from experiments import main
+from tests.experiments.conftest import without_figures
 from tests.import_graph import ROOT
 from tests.markdown import all_blocks, blocks, restored_catalogues, script
 
@@ -23,7 +24,7 @@ def test_a_guide_runs(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DPILOT_DATA", str(tmp_path / "data"))
     found = all_blocks(guide)
     assert sum(block.language == "python" for block in found) >= 3
-    with restored_catalogues(), script(guide) as execute:
+    with restored_catalogues(), without_figures(), script(guide) as execute:
         for block in found:
             if block.language == "python":
                 execute(block)

@@ -108,6 +108,7 @@ def test_tables_of_other_seeds_are_not_put_together(tmp_path: Path) -> None:
         read_boards(tmp_path.glob("*.csv"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finished_comparison_becomes_a_page_of_the_overview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = tmp_path / "digits-7.5.yaml"
     definition.write_text(

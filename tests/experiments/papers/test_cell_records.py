@@ -176,6 +176,7 @@ def test_a_run_of_other_code_and_other_settings_is_not_offered_to_be_kept(tmp_pa
     assert line == f"1 finished run of other settings, not used: seed is {own.seed + 1} there and {own.seed} here."
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_table_says_what_it_does_not_use_and_runs_it_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(TINY) == 0

@@ -6,7 +6,6 @@ import json
 import pytest
 
 import experiments.papers.jobs as jobs
-import experiments.papers.pictures as pictures
 from experiments.cli import main
 from experiments.papers.cells import make_cells
 from experiments.papers.jobs import run_cells
@@ -26,13 +25,6 @@ TIMES = ("seconds", "seconds_per_round", "executor", "digest")
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def unpictured(monkeypatch):
-    """Tables end without drawing their pictures, which have tests of their own."""
-    monkeypatch.setattr(pictures, "figure_png", lambda figure, dpi: b"")
-    monkeypatch.setattr(pictures, "figure_svg", lambda figure: "")
 
 
 def records(folder):
@@ -102,7 +94,7 @@ def test_what_data_or_networks_refuse_is_told_before_any_run_and_leaves_nothing(
     assert not list(folder.iterdir())
 
 
-@pytest.mark.usefixtures("unpictured")
+@pytest.mark.usefixtures("undrawn")
 def test_a_target_that_nobody_reaches_is_an_open_interval_and_a_missing_measure_a_reason(folder, capsys):
     tiny = [*SMALL, "--methods", "DP-FedAvg", "--guarantees", "sound"]
     assert main([*tiny, "--measure", "epsilon_to_accuracy", "--target", "99.9"]) == 0
@@ -155,7 +147,7 @@ def test_a_table_ends_with_results_beside_the_printed_numbers(folder, capsys):
     }
 
 
-@pytest.mark.usefixtures("unpictured")
+@pytest.mark.usefixtures("undrawn")
 def test_finished_cells_are_kept_and_an_interrupted_table_goes_on_to_the_same_results(folder, capsys, monkeypatch):
     assert main([*SMALL, "--folder", "whole"]) == 0
     done = []
@@ -185,7 +177,7 @@ def test_finished_cells_are_kept_and_an_interrupted_table_goes_on_to_the_same_re
     assert {name: without_times(content) for name, content in after.items()} == one
 
 
-@pytest.mark.usefixtures("unpictured")
+@pytest.mark.usefixtures("undrawn")
 def test_the_same_command_finds_its_folder_again_and_runs_nothing(folder, capsys):
     command = [*SMALL[:-1], "epsilon=2", "--methods", "local-only", "--runs", "records"]
     assert main(command) == 0
@@ -197,7 +189,7 @@ def test_the_same_command_finds_its_folder_again_and_runs_nothing(folder, capsys
     assert len(records(own)) == 1  # what adds no noise is the same at every epsilon
 
 
-@pytest.mark.usefixtures("unpictured")
+@pytest.mark.usefixtures("undrawn")
 def test_later_cells_join_the_earlier_ones_in_the_results(folder):
     for column in ("epsilon=2", "epsilon=16"):
         command = [*SMALL[:-1], column, "--methods", "dp-fedavg", "--guarantees", "sound", "--folder", "here"]
@@ -242,7 +234,7 @@ def test_processes_side_by_side_give_the_same_records(folder):
     assert one == two
 
 
-@pytest.mark.usefixtures("unpictured")
+@pytest.mark.usefixtures("undrawn")
 def test_events_of_a_cell_are_where_tensorboard_looks(folder):
     assert main([*SMALL, "--guarantees", "sound", "--folder", "here", "--curves"]) == 0
     events = list((folder / "here" / "events").glob("*/events*"))
