@@ -16,6 +16,7 @@ from experiments.commands.catalog import COMMANDS
 from experiments.commands.options import Invocation, last_value, parse, with_config
 from experiments.loading import require_room_for_libraries, uncollected
 from fl_core.base.catalogue import forget_read_files
+from fl_core.base.errors import InputError
 from fl_core.base.files import spelled_out
 from fl_core.base.libraries import torch
 
@@ -35,7 +36,8 @@ def execute(name: str, arguments: Sequence[str]) -> None:
     with uncollected():
         cls = entry.load_options()
         given = with_config(name, cls, arguments, partial(_bare_options, name, cls))
-        invocation = parse(name, cls, given, _defaults(cls, given))
+        with _options_of(last_value(arguments, "config")):
+            invocation = parse(name, cls, given, _defaults(cls, given))
     with logging_to(*invocation.loggers), _streams(invocation):
         overview = getattr(invocation.command, "overview", "")
         if overview:
@@ -45,6 +47,17 @@ def execute(name: str, arguments: Sequence[str]) -> None:
         result = command.execute()
     if invocation.json:
         print(json.dumps(spelled_out(result), allow_nan=False, default=str))
+
+
+@contextlib.contextmanager
+def _options_of(file: str | None) -> Iterator[None]:
+    """Have refusals of options name the file, if any, that some of them come from."""
+    try:
+        yield
+    except InputError as error:
+        if file is not None:
+            error.add_note(f"options of the file '{file}' are among them.")
+        raise
 
 
 def _computing(name: str, options: Any) -> Any:

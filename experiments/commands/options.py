@@ -138,6 +138,11 @@ def _sentence(box: str) -> str:
         lambda found: f"{found[1]} is {found[3]}, but it must be a {'whole ' if found[2] == 'INT' else ''}number",
         message,
     )
+    message = re.sub(
+        r"^Error parsing (--[\w-]+): no type matching .*\[(FLOAT|INT)\b.* could be instantiated from \[(.*)\]",
+        lambda found: f"{found[1]} is {found[3]}, but it must be {'whole ' if found[2] == 'INT' else ''}numbers",
+        message,
+    )
     near = re.findall(r"^--[a-z][\w-]*", "\n".join(lines[end:]), re.MULTILINE) if "Unrecognized" in message else []
     message = message.rstrip(".")
     return f"{message}; did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else f"{message}."
@@ -184,6 +189,7 @@ def config_arguments(name: str, cls: type[Any], path: Path, read: Reader = list)
     content = _read_mapping(path)
     written = content.pop("command", name)
     require(written == name, f"The file '{path}' holds options of dpilot {written!s:.40}, not of dpilot {name}.")
+    require("config" not in content, f"The file '{path}' names another in config; write the options of both in one.")
     groups = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     others = {key: value for key, value in content.items() if key not in groups}
     return [*read(list(_arguments(others, cls, "", path))), *_arguments(groups, cls, "", path)]

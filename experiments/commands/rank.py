@@ -79,10 +79,10 @@ class RankCommand(RankOptions):
         self.check()
         found, left_out = _finished(self.folders)
         reasons = "; ".join(f"{folder}: {reason}" for folder, reason in left_out.items())
+        named = " or ".join(f"'{folder}'" for folder in self.folders)
         require(
             bool(found),
-            f"None of the {len(self.folders)} folders holds a finished training with its validation"
-            + (f" ({reasons})." if reasons else "."),
+            f"There is no finished training with its validation in {named}" + (f" ({reasons})." if reasons else "."),
         )
         problems = _by_problem(found)
         if len(problems) > 1 and not self.mixed:

@@ -25,7 +25,7 @@ from experiments.records.charge_journal import FILE as JOURNAL
 from experiments.records.charge_journal import ChargeJournal, read_journal
 from experiments.records.consistency import SUMMARY
 from experiments.records.finished import JOBS, FinishedJobs
-from experiments.records.folder import make_run_folder, says_complete, write_csv, write_yaml
+from experiments.records.folder import make_run_folder, require_writable, says_complete, write_csv, write_yaml
 from experiments.records.ledger_file import RunRecord, journal_head, record_of, write_record
 from experiments.records.noise_key import drop_key, key_home, load_key, save_key
 from experiments.records.order import FILE as ORDER
@@ -62,6 +62,7 @@ class RunCommand(RunOptions):
         self.check()
         if self.resume is not None:
             return _go_on(self.resume)
+        require_writable("runs", self.runs / "config.yaml")
         setting = Setting(replace(find_task(self.task), federation=self.federation), EnvSpec(instances="test"))
         bench = Bench(setting.replace(noise="seeded"), self.search_instances, self.train_on)
         contenders = parse_contenders([self.acting])

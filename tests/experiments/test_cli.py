@@ -77,6 +77,7 @@ def folder(tmp_path, monkeypatch):
         (["train", "--knobs", "clip"], "did you mean clip_norm"),
         (["train", "--knobs", "none"], "knobs is 'none', but a training needs at least one to set."),
         (["train", "--resume", "nowhere"], "nowhere"),
+        (["train", "--network", ","], "--network is ',', but it must be whole numbers."),
         (["list", "task"], "did you mean tasks"),
     ],
 )
@@ -245,7 +246,14 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(folder, mon
     assert [path.name for path in run.iterdir() if "tfevents" not in path.name] == []
 
 
-def test_runs_that_cannot_be_written_are_refused_in_a_sentence(folder, capsys):
+@pytest.mark.parametrize("command", ["run", "compare", "train"])
+def test_runs_that_cannot_be_written_are_refused_in_a_sentence_before_any_work(command, folder, monkeypatch, capsys):
+    def begun(*_, **__):
+        raise AssertionError("a round was played")
+
+    monkeypatch.setattr("fl_core.run.federation.Federation.run_round", begun)
     (folder / "runs").write_text("a file, not a folder")
-    assert main(["run", *SMALL]) == 2
-    assert "runs" in capsys.readouterr().err
+    assert main([command]) == 2
+    error = capsys.readouterr().err
+    assert "runs" in error
+    assert error.strip().count("\n") == 0

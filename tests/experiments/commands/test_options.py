@@ -96,12 +96,18 @@ def test_lists_negative_and_infinite_numbers_are_read():
         ("loggers: [[1]]", "list of more than texts and numbers"),
         ("epsilon: 2\nepsilon: 9", "stands twice: 'epsilon'"),
         ("[" * 3000, "is not plain YAML"),
+        ("config: other.yaml", "names another in config"),
+        ("nosuch: 1", "Unrecognized options: --nosuch=1; options of the file"),
+        ("federation: {clients: -1}", "clients is -1"),
+        ("task: digit", "did you mean digits"),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_one_sentence(content, sentence, capsys):
-    assert main(["run", "--config", str(written(content))]) == 2
+def test_a_configuration_that_does_not_fit_is_one_sentence_that_names_its_file(content, sentence, capsys):
+    path = written(content)
+    assert main(["run", "--config", str(path)]) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
+    assert f"file '{path}'" in printed.err
     assert printed.err.strip().count("\n") == 0
     assert printed.out == ""
 
@@ -219,5 +225,5 @@ def test_a_typed_budget_takes_the_place_of_a_files_other_way_to_state_it(capsys)
     assert main([*again, "--epsilon", "5", "--noise-multiplier", "2"]) == 2
     assert main(["run", "--noise-multiplier", "much"]) == 2
     printed = capsys.readouterr()
-    assert "epsilon is 5.0, but each follows from the other; give one." in printed.err
+    assert "epsilon is 5.0, but each follows from the other; give one; options of the file" in printed.err
     assert "--noise-multiplier is much, but it must be a number." in printed.err

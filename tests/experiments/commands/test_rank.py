@@ -100,7 +100,7 @@ def test_what_cannot_be_ranked_is_said(
     [
         ([], "folders is empty"),
         (["nowhere"], "'nowhere' does not exist"),
-        (["."], "None of the 1 folders holds a finished training"),
+        (["."], "There is no finished training with its validation in '.'"),
         ([".", "../" + "{name}"], "is named twice"),
     ],
 )
