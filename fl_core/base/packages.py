@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,10 +48,17 @@ def _is_ours(source: Path, name: str) -> bool:
 
 
 def main() -> int:
-    """Run the command `dpilot`, unless one of its packages is hidden: that gets one sentence and exit status 2."""
-    sentence = hidden_package()
-    if sentence is not None:
-        print(f"dpilot: {sentence}", file=sys.stderr)
-        return 2
-    status: int = import_module("experiments.cli").main()  # by name, as the table of entry points does
+    """Run the command `dpilot`, unless one of its packages is hidden: that gets one sentence and exit status 2.
+
+    An interruption while it is being loaded gets one sentence and exit status 130.
+    """
+    try:
+        sentence = hidden_package()
+        if sentence is not None:
+            print(f"dpilot: {sentence}", file=sys.stderr)
+            return 2
+        status: int = import_module("experiments.cli").main()  # by name, as the table of entry points does
+    except KeyboardInterrupt:  # the command tells the others itself
+        print("dpilot: interrupted; nothing is kept yet, so give the same command again", file=sys.stderr)
+        return 128 + signal.SIGINT
     return status

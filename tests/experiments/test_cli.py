@@ -210,6 +210,7 @@ def test_an_interrupted_run_keeps_its_rounds(folder, monkeypatch, capsys):
     assert len((run / "rounds.csv").read_text().splitlines()) == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_comparison_leaves_a_report_at_equal_epsilon(folder, capsys):
     controllers = ["fixed:0.5", "best-fixed", "server-lr-decay", "aqc", "random"]
     arguments = ["compare", "--controllers", *controllers, "--seeds", "2", "--search-instances", "1", *SMALL]

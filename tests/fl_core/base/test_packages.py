@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fl_core.base import packages
 from fl_core.base.packages import PACKAGES, hidden_package
 from tests.import_graph import ROOT
 
@@ -83,3 +84,14 @@ def test_ids_are_registered_without_torch() -> None:
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=120, check=False).returncode == 0
+
+
+def test_an_interruption_while_the_command_is_loaded_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(packages, "import_module", interrupted)
+    assert packages.main() == 130
+    assert capsys.readouterr().err == "dpilot: interrupted; nothing is kept yet, so give the same command again\n"
