@@ -107,14 +107,15 @@ def answer(boards: Sequence[Board]) -> list[str]:
     ]
     free = [(board.title, board.lead(PROBE, BASELINE)) for board in boards]
     free_tuned = [(board.title, board.lead(PROBE, board.best_tuned.name)) for board in boards]
-    longer = [(board.title, board.lead(PROBE_ROUNDS, board.best_tuned.name)) for board in boards]
+    longer = [(board.title, board.lead(PROBE_ROUNDS, BASELINE)) for board in boards]
+    longer_tuned = [(board.title, board.lead(PROBE_ROUNDS, board.best_tuned.name)) for board in boards]
     return [
         f"Learned control {_counted(over_fixed, 'the best fixed clip norm, which takes a search,')}.",
         f"It {_counted(over_tuned, 'the best tuned schedule, chosen with hindsight,')}{_average(over_tuned)}.",
         f"The probe, which needs neither training nor search, {_counted(free, 'the best fixed clip norm')}, and "
         f"{_counted(free_tuned, 'the best tuned schedule')}{_average(free_tuned)}.",
-        f"The probe for a number of rounds that was searched {_counted(longer, 'the best tuned schedule')}"
-        f"{_average(longer)}.",
+        f"The probe for a number of rounds that was searched {_counted(longer, 'the best fixed clip norm')}, and "
+        f"{_counted(longer_tuned, 'the best tuned schedule')}{_average(longer_tuned)}.",
     ]
 
 

@@ -35,6 +35,7 @@ from fl_core.privacy.loss_distribution import sampled_gaussian
 
 _PLD_POINTS = 2**20  # most grid points of one composed PLD, about a second of work
 _PRV_POINTS = 2**24  # most grid points over all segments of a PRV history, some ten seconds of work
+_LARGEST_LOSS = 600.0  # past about 709, e^loss is no number any more
 _FFT_ERROR = 2.0**-50  # absolute error of δ per composed step; at most 3.3e-16 was seen, see `_pld`
 
 
@@ -121,13 +122,16 @@ def _composed_epsilon(segments: tuple[Segment, ...], delta: float) -> float:
     """The tighter of dp-accounting's PLD bound and the Rényi bound; at q = 1 the exact curve, its closed form.
 
     An FFT taken to the power T loses up to T·3e-16 of probability: 100,000 composed Gaussians come out 0.9 too low in
-    ε at δ = 1e-12. So δ is charged three times that error; where nothing is left of it, the Rényi bound stands.
+    ε at δ = 1e-12. So δ is charged three times that error; where nothing is left of it, the Rényi bound stands, as it does
+    for losses whose e^ε is past the range of numbers.
     """
     if all(q == 1 for _, q, _ in segments):  # merged: one segment
         return gdp_epsilon(1 / segments[0][0], delta)
     bound = max(0.0, float(np.min(_total_rdp(segments) + rdp_slack(delta))))
     usable = delta - _FFT_ERROR * (len(segments) + sum(steps for _, _, steps in segments))
     if usable <= 0 or bound == 0 or math.isinf(bound) or (interval := _pld_grid(segments)) > 1:
+        return bound
+    if max(_step_loss(segment)[1] for segment in segments) > _LARGEST_LOSS:
         return bound
     truncation = min(1e-15, 1e-6 * delta) / (2 * len(segments))
     parts = []
@@ -137,7 +141,8 @@ def _composed_epsilon(segments: tuple[Segment, ...], delta: float) -> float:
     while len(parts) > 1:  # neighbours first: short arrays meet short arrays
         pairs = [a.compose(b, truncation) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = pairs + parts[len(pairs) * 2 :]
-    return min(bound, max(0.0, float(parts[0].get_epsilon_for_delta(usable))))
+    found = max(0.0, float(parts[0].get_epsilon_for_delta(usable)))
+    return bound if found > _LARGEST_LOSS else min(bound, found)
 
 
 def _prv(segments: Sequence[Segment], delta: float) -> float:

@@ -52,7 +52,7 @@ def _deltas(
     one, nothing does.
     """
     reached = sign * epsilons > (math.log1p(-sampling_rate) if sampling_rate < 1 else -math.inf)
-    deltas = np.where(reached | (sign < 0), 0.0, -np.expm1(epsilons))
+    deltas = np.where(reached | (sign < 0), 0.0, -np.expm1(np.minimum(epsilons, 0.0)))  # some ε below 0 are not reached
     loss = sign * epsilons[reached]
     if sampling_rate < 1:
         with np.errstate(divide="ignore"):  # at an end of the losses, which no x attains
