@@ -122,8 +122,8 @@ def _composed_epsilon(segments: tuple[Segment, ...], delta: float) -> float:
     """The tighter of dp-accounting's PLD bound and the Rényi bound; at q = 1 the exact curve, its closed form.
 
     An FFT taken to the power T loses up to T·3e-16 of probability: 100,000 composed Gaussians come out 0.9 too low in
-    ε at δ = 1e-12. So δ is charged three times that error; where nothing is left of it, the Rényi bound stands, as it does
-    for losses whose e^ε is past the range of numbers.
+    ε at δ = 1e-12. So δ is charged three times that error; where nothing is left of it, the Rényi bound stands, as it
+    does for losses past the range of numbers.
     """
     if all(q == 1 for _, q, _ in segments):  # merged: one segment
         return gdp_epsilon(1 / segments[0][0], delta)
