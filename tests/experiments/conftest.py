@@ -20,7 +20,7 @@ def without_figures() -> Iterator[None]:
         patch.setattr(pages, "svg_base64", lambda figure: base64.b64encode(b"<svg/>").decode())
         for page in (report, pictures):
             patch.setattr(page, "figure_png", lambda figure, dpi=0: b"")
-        patch.setattr(pictures, "figure_svg", lambda figure: "")
+        patch.setattr(pictures, "figure_svg", lambda figure: "<svg/>")
         yield
 
 
