@@ -104,7 +104,7 @@ def plain_loop(
 
 
 def measure(case: Case, kinds: Sequence[str] = EXECUTORS) -> dict[str, float]:
-    """Time each way to do the work, in seconds: the fastest of interleaved repeats, after one that warms up."""
+    """Time each way to do the work, in processor seconds: the fastest of interleaved repeats after one more."""
     model, work, images = make_work(case)
     ways: dict[str, Callable[[], object]] = {"plain": partial(plain_loop, conventional(model), work, images)}
     for kind in kinds:
@@ -118,7 +118,7 @@ def measure(case: Case, kinds: Sequence[str] = EXECUTORS) -> dict[str, float]:
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(REPEATS):
         for name, way in ways.items():
-            began = time.perf_counter()
+            began = time.process_time()
             way()
-            best[name] = min(best[name], time.perf_counter() - began)
+            best[name] = min(best[name], time.process_time() - began)
     return best

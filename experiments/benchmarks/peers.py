@@ -6,10 +6,12 @@ tests. pfl counts no privacy in a round, ours charges its ledger.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -189,16 +191,12 @@ def _pairs(case: Case, ours: Callable[[], object], rounds: int) -> list[tuple[fl
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), 1.0))
     mechanism = CentrallyAppliedPrivacyMechanism(GaussianMechanism(1.0, 1.0))
     backend = SimulatedBackend(_pfl_clients(case), None, [mechanism])
-    FederatedAveraging().run(
-        NNAlgorithmParams(WARM_UP + rounds, 10**9, COHORT, 0),
-        backend,
-        model,
-        NNTrainHyperParams(
-            local_batch_size=BATCH, local_num_epochs=None, local_learning_rate=LEARNING_RATE, local_num_steps=STEPS
-        ),
-        None,
-        [Between()],
+    hyperparameters = NNTrainHyperParams(
+        local_batch_size=BATCH, local_num_epochs=None, local_learning_rate=LEARNING_RATE, local_num_steps=STEPS
     )
+    rounds_of = NNAlgorithmParams(WARM_UP + rounds, 10**9, COHORT, 0)
+    with redirect_stdout(io.StringIO()):  # it prints its metrics in every round
+        FederatedAveraging().run(rounds_of, backend, model, hyperparameters, None, [Between()])
     return pairs[WARM_UP:]
 
 

@@ -1,4 +1,4 @@
-"""Whole rounds with evaluation: rounds per second, of one run and of several batched in one process."""
+"""Whole rounds with evaluation: rounds per processor second, of one run and of several batched in one process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SECONDS = 3.0
 
 
 def rounds_per_second(config: FederationConfig, runs: int = 1, evaluate: bool = True) -> float:
-    """Measure the rounds of single runs per second, over a few seconds after a first round."""
+    """Measure the rounds of single runs per processor second, over a few of these after a first round."""
     federation = Federation(config, runs)
     plan = RoundPlan.constant(runs)
     federation.run_round(plan, evaluate=evaluate)
-    done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < SECONDS and not federation.done.any():
+    done, began = 0, time.process_time()
+    while time.process_time() - began < SECONDS and not federation.done.any():
         federation.run_round(plan, evaluate=evaluate)
         done += runs
-    return done / (time.perf_counter() - began)
+    return done / (time.process_time() - began)
