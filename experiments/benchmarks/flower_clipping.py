@@ -1,9 +1,9 @@
 """`python -m experiments.benchmarks.flower_clipping FOLDER`: Flower's adaptive clipping and `aqc`, from wrong starts.
 
 Both train the same clients on the same data, with the same local training and the same noise multipliers of update and
-bit, from a clip norm ten times too high and ten times too low. Flower's side is its own class as installed,
-`DifferentialPrivacyServerSideAdaptiveClipping`, given the unclipped models of all clients. A CSV and a figure are
-written.
+bit, from a clip norm ten times too high and ten times too low, with five seeds each. Flower's side is its own class as
+installed, `DifferentialPrivacyServerSideAdaptiveClipping`, given the unclipped models of all clients. A CSV and a
+figure are written.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SETTING = Setting.of(
     signals="accounted",
     executor="sequential",
 ).holding([1e-3, 1e3])
-SEED = 0
+SEEDS = range(5)
 FACTORS = (10.0, 0.1)
 """Clip norms of the first round, in medians of the first updates."""
 OURS, FLOWERS = "aqc", f"flwr {metadata.version('flwr')}"
@@ -66,6 +66,7 @@ class Row:
 
     Attributes:
         rule: which.
+        seed: of clients, model, minibatches and noise.
         factor: first clip norm, in medians of the first updates.
         round: from 0.
         clip_norm: that the round was done with.
@@ -74,6 +75,7 @@ class Row:
     """
 
     rule: str
+    seed: int
     factor: float
     round: int
     clip_norm: float
@@ -84,9 +86,10 @@ class Row:
 class Clients:
     """All clients of the federation, with data and local training of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int):
         """Load their data."""
-        self._all = [FederatedClient(SETTING.federation, SEED, number) for number in range(SETTING.federation.clients)]
+        self.seed, config = seed, SETTING.federation
+        self._all = [FederatedClient(config, seed, number) for number in range(config.clients)]
         self.model: Model = self._all[0].model
 
     def train(self, index: int, vector: Tensor, clip_norm: float, telemetry: tuple[str, ...] = ()) -> list[Upload]:
@@ -102,7 +105,7 @@ class Clients:
         """Describe a round from a model, before it is done."""
         norms = [float(one.norm()) for one in self.unclipped(index, vector)]
         accuracy = float(self._all[0].evaluation.pooled(vector[None])["global_accuracy"])
-        return Row(rule, factor, index, clip_norm, float(np.median(norms)), accuracy)
+        return Row(rule, self.seed, factor, index, clip_norm, float(np.median(norms)), accuracy)
 
 
 def main() -> None:
@@ -117,23 +120,24 @@ def main() -> None:
 
 def measured() -> Iterator[Row]:
     """Measure all rounds of both rules."""
-    clients = Clients()
-    first = np.median([float(one.norm()) for one in clients.unclipped(0, clients.model.initial(SEED))])
-    for factor in FACTORS:
-        start = float(factor * first)
-        yield from ours(clients, factor, start)
-        yield from flowers(clients, factor, start)
+    for seed in SEEDS:
+        clients = Clients(seed)
+        first = np.median([float(one.norm()) for one in clients.unclipped(0, clients.model.initial(seed))])
+        for factor in FACTORS:
+            start = float(factor * first)
+            yield from ours(clients, factor, start)
+            yield from flowers(clients, factor, start)
 
 
 def loop_of(clients: Clients, start: float) -> ControlLoop:
     """Make the control loop of `aqc` from a clip norm."""
     controller = partial(AdaptiveQuantileClip.for_env, start=start)
-    return ControlLoop(SETTING, controller, clients.model, RunSettings(seed=SEED))
+    return ControlLoop(SETTING, controller, clients.model, RunSettings(seed=clients.seed))
 
 
 def ours(clients: Clients, factor: float, start: float) -> Iterator[Row]:
     """Run `aqc` by the control loop, with a ledger and this project's server."""
-    loop, server = loop_of(clients, start), FederatedServer(SETTING.federation, clients.model, SEED, b"")
+    loop, server = loop_of(clients, start), FederatedServer(SETTING.federation, clients.model, clients.seed, b"")
     while (now := loop.next_round()) is not None:
         vector = server.state.server[0].clone()
         yield clients.row(OURS, factor, now.index, now.clip_norm, vector)
@@ -147,8 +151,8 @@ def flowers(clients: Clients, factor: float, start: float) -> Iterator[Row]:
     charged = loop_of(clients, start).next_round()
     assert charged is not None
     rule = flowers_rule(charged, start)
-    np.random.seed(SEED)  # noqa: NPY002  (Flower draws from NumPy's global generator)
-    vector = clients.model.initial(SEED)
+    np.random.seed(clients.seed)  # noqa: NPY002  (Flower draws from NumPy's global generator)
+    vector = clients.model.initial(clients.seed)
     for index in range(SETTING.federation.rounds):
         yield clients.row(FLOWERS, factor, index, rule.clipping_norm, vector)
         rule.configure_train(index + 1, _arrays(vector), ConfigRecord(), None)
@@ -192,7 +196,7 @@ def _arrays(vector: Tensor) -> ArrayRecord:
 
 
 def png(table: pd.DataFrame) -> bytes:
-    """Draw clip norms with the updates' median norm, and accuracies, over the rounds."""
+    """Draw clip norms with the updates' median norm, and accuracies, over the rounds: medians and ranges of seeds."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 7.2), layout="constrained")
         FigureCanvasAgg(figure)
@@ -201,7 +205,10 @@ def png(table: pd.DataFrame) -> bytes:
         right = table[table["rule"] == OURS].groupby("round")["median_norm"].median()
         upper.plot(right.index, right, color=GREY, linestyle=":", label="median norm of the updates under aqc (exact)")
         upper.set_yscale("log")
-        upper.set(title="Clip norm of each round", ylabel="clip norm C (log scale)")
+        upper.set(
+            title=f"Clip norm of each round, median and range of {table['seed'].nunique()} seeds",
+            ylabel="clip norm C (log scale)",
+        )
         _curves(lower, table, "accuracy", 100.0)
         lower.set(title="Accuracy of the global model", xlabel="round", ylabel="test accuracy (%)")
         handles, labels = upper.get_legend_handles_labels()
@@ -217,7 +224,9 @@ def _curves(ax: Axes, table: pd.DataFrame, name: str, unit: float) -> None:
     for colour, rule in zip(COLOURS, (OURS, FLOWERS), strict=False):
         for dash, factor in zip(("-", "--"), FACTORS, strict=True):
             one = table[(table["rule"] == rule) & (table["factor"] == factor)]
-            ax.plot(one["round"], unit * one[name], dash, color=colour, label=f"{rule}, from {words[factor]}")
+            seeds = unit * one.pivot(index="round", columns="seed", values=name)
+            ax.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=colour, alpha=0.2, linewidth=0)
+            ax.plot(seeds.index, seeds.median(axis=1), dash, color=colour, label=f"{rule}, from {words[factor]}")
 
 
 if __name__ == "__main__":

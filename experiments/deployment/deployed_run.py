@@ -184,7 +184,8 @@ class DeployedRun(ControlLoop):
         place = self._place()  # the journal has the ledger
         arrays = {name: _told(value) for name, value in place["arrays"].items()}
         record = {"about": self._about, "plain": place["plain"], "arrays": arrays}
-        write_text(self.folder / STATE, sealed_line(record, FORMAT))
+        # not waited for: the next charge makes the disk take it too, and no charge is in it
+        write_text(self.folder / STATE, sealed_line(record, FORMAT), wait=False)
 
 
 def _told(array: np.ndarray) -> dict[str, Any]:

@@ -69,13 +69,15 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp")
 """Name of a file or folder that is being written, with the number of the process that writes it."""
 
 
-def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+def write_bytes(path: Path, content: bytes, mode: int = 0o666, wait: bool = True) -> None:
     """Write a file such that no reader, and no crash, meets half of it.
 
     Args:
         path: the file; folders that are missing are made.
         content: all of it.
         mode: permissions, of which the user's umask takes its part.
+        wait: False leaves it to the system when the disk gets it: a process that is killed loses nothing, but a machine
+            without power may.
 
     Raises:
         FileError: the file cannot be written (no room, no permission, no such folder).
@@ -85,8 +87,9 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if wait:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -125,9 +128,9 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def write_text(path: Path, text: str, mode: int = 0o666) -> None:
+def write_text(path: Path, text: str, mode: int = 0o666, wait: bool = True) -> None:
     """Write UTF-8 text as `write_bytes` does."""
-    write_bytes(path, text.encode(), mode)
+    write_bytes(path, text.encode(), mode, wait)
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:

@@ -236,8 +236,16 @@ def _planned_epsilon(sigma: float, sampling_rate: float, rounds: int, delta: flo
     """Compute the ε of the first rounds of a plan by Rényi DP at integer orders, never above the target."""
     if rounds == 0:
         return 0.0
-    bounds = rounds * curves.rdp_closed_form(sampling_rate, sigma, ORDERS) + curves.rdp_slack(delta)
+    bounds = rounds * _planned_rdp(sampling_rate, sigma) + curves.rdp_slack(delta)
     return min(target, max(0.0, float(np.min(bounds))))
+
+
+@lru_cache(maxsize=1024)
+def _planned_rdp(sampling_rate: float, sigma: float) -> NDArray[np.float64]:
+    """Compute the Rényi DP of one round of a plan `[orders]`, the same in all of its rounds."""
+    found = curves.rdp_closed_form(sampling_rate, sigma, ORDERS)
+    found.flags.writeable = False  # everybody gets the same
+    return found
 
 
 @lru_cache(maxsize=1024)
