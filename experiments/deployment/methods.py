@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -33,8 +34,8 @@ def methods_table() -> str:
 
 def _answer(method: str, guarantee: str) -> str:
     """Say yes, or why a method cannot be deployed under a guarantee."""
-    epsilon = {} if METHODS[method].private else {"epsilon": float("inf")}
-    config = FederationConfig(method=method, guarantee=guarantee, **epsilon)
+    epsilon = FederationConfig.epsilon if METHODS[method].private else math.inf
+    config = FederationConfig(method=method, guarantee=guarantee, epsilon=epsilon)
     reason = why_not_deployed(config, config.recipe()).partition(", ")[2].partition(";")[0]
     return f"no: {reason.replace('which', 'it', 1).replace('whose', 'its', 1)}" if reason else "yes"
 
