@@ -62,6 +62,7 @@ CHECKED_ELSEWHERE = {
     "ControllerSpec": "its parameters have ranges of their own (tests/policies/test_catalog.py)",
     "OnlineSpec": "its seed is checked where it is read from a text (tests/agents/test_online.py)",
     "OnlineSettings": "constants of the agent, which no user sets",
+    "ServerSettings": "its module needs flwr (tests/experiments/flower/test_bad_input.py)",
 }
 """Classes of settings that are not tried here -> why."""
 NEEDED: Mapping[str, dict[str, Any]] = {
