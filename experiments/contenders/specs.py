@@ -123,8 +123,14 @@ def _read_rounds(spec: str, controller: str, rounds: str) -> OtherRounds:
     if rounds == TUNED:
         return OtherRounds(named, Rounds(None))
     number, multiple = rounds.removesuffix(MULTIPLE), rounds.endswith(MULTIPLE)
-    value = read_value(f"controller '{spec}': rounds", number, float if multiple else int, finite=multiple)
-    require(value > 0, f"controller '{spec}': rounds is {rounds}, but it must be positive.")
+    try:
+        value = read_value("rounds", number, float if multiple else int, finite=multiple)
+        require(value > 0, "rounds is not positive.")
+    except InputError as error:
+        raise InputError(
+            f"controller '{spec}': rounds is '{rounds}', but it must be a whole number of at least 1, a multiple of "
+            f"the run's own above 0, as 2{MULTIPLE}, or {TUNED}."
+        ) from error
     return OtherRounds(named, Rounds(value, multiple))
 
 

@@ -58,11 +58,12 @@ def test_specs_are_read_in_one_spelling(spec: str, name: str, own: int, choices:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("probe@0", "rounds is 0, but it must be positive"),
-        ("probe@-3", "rounds is -3, but it must be positive"),
+        ("probe@0", "rounds is '0', but it must be a whole number of at least 1"),
+        ("probe@-3", "rounds is '-3', but it must be"),
         ("probe@1.5", "rounds is '1.5', but it must be a whole number"),
+        ("probe@0x", "a multiple of the run's own above 0, as 2x"),
         ("probe@infx", "controller 'probe@infx' is unknown"),
-        ("probe@1ex", "rounds is '1e', but it must be a finite number"),
+        ("probe@1ex", "rounds is '1ex', but it must be"),
         ("probe@2x@3x", "controller 'probe@2x' is unknown"),
         ("tuned:rounds@2x", "searched in rounds of its own"),
         ("tuned:exponential-decay@2x", "searched in rounds of its own"),
