@@ -154,18 +154,25 @@ def _names(pages: Sequence[Evidence]) -> list[str]:
     return [name for name in dict.fromkeys(name for one in pages for name in one.accuracy) if name != BASELINE]
 
 
-def _gain(controller: str, found: Sequence[Evidence]) -> Gain:
-    """Compare a controller with the baseline on all pairs of a page's near instances that have both."""
+def lead(controller: str, over: str, found: Sequence[Evidence]) -> Difference | None:
+    """Compare two controllers on all pairs of a page's instances that have both; None where there are none."""
     own, base = dict[tuple[str, int], list[float]](), dict[tuple[str, int], list[float]]()
-    both = [one for one in found if controller in one.accuracy and BASELINE in one.accuracy]
-    for one in both:
-        mine, theirs = one.accuracy[controller], one.accuracy[BASELINE]
+    for one in found:
+        mine, theirs = one.accuracy.get(controller, {}), one.accuracy.get(over, {})
         for seed in mine.keys() & theirs.keys():
             own[one.instance, seed], base[one.instance, seed] = [mine[seed]], [theirs[seed]]
     if not own:
-        return Gain(controller, None)
+        return None
     drawn = len({instance for instance, _ in own}) > 1  # then instances are resampled, else the seeds of the only one
-    difference = paired_difference(Scores(own, drawn), Scores(base, drawn))
+    return paired_difference(Scores(own, drawn), Scores(base, drawn))
+
+
+def _gain(controller: str, found: Sequence[Evidence]) -> Gain:
+    """Compare a controller with the baseline."""
+    difference = lead(controller, BASELINE, found)
+    if difference is None:
+        return Gain(controller, None)
+    both = [one for one in found if controller in one.accuracy and BASELINE in one.accuracy]
     free, raw = (all(controller in one.free for one in both), any(controller in one.raw for one in both))
     return Gain(controller, difference, both[0].page, free, raw)
 

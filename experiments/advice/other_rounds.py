@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.advice.evidence import Evidence
+from experiments.advice.evidence import Evidence, lead
 from experiments.contenders.specs import TUNED_ROUNDS
-from experiments.statistics.resampling import Difference, Scores, paired_difference
+from experiments.statistics.resampling import Difference
 
 RIVAL = "best-fixed"
 """Controller that is searched as well as `tuned:rounds`, but for the setting's own rounds."""
@@ -44,12 +44,7 @@ def rounds_found(near: Sequence[Evidence]) -> RoundsFound | None:
     """
     for one in near:
         read = re.search(r" for (\d+) rounds$", one.labels.get(TUNED_ROUNDS, ""))
-        if read is None or RIVAL not in one.accuracy:
-            continue
-        gain = paired_difference(_scores(one, TUNED_ROUNDS), _scores(one, RIVAL))
-        return RoundsFound(one.page, int(read[1]), one.config.rounds, gain) if gain.sign > 0 else None
+        gain = lead(TUNED_ROUNDS, RIVAL, [one])
+        if read is not None and gain is not None:
+            return RoundsFound(one.page, int(read[1]), one.config.rounds, gain) if gain.sign > 0 else None
     return None
-
-
-def _scores(one: Evidence, name: str) -> Scores:
-    return Scores({("", seed): [value] for seed, value in one.accuracy[name].items()})

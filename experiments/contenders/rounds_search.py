@@ -14,7 +14,7 @@ from experiments.contenders.contenders import Contender, training_instances
 from experiments.contenders.play import Player
 from experiments.contenders.prior import prior_rounds
 from experiments.contenders.search import play_each
-from experiments.contenders.specs import OTHER_ROUNDS, TUNED_ROUNDS
+from experiments.contenders.specs import TUNED_ROUNDS, Rounds
 from experiments.records.costs import PriorRounds
 from experiments.workers.runner import Plan
 from fl_core.base.errors import require
@@ -69,7 +69,7 @@ class RoundsSearch:
             f"controller '{TUNED_ROUNDS}' compares numbers of rounds at one epsilon, but noise_multiplier is given.",
         )
         self._bench, self._clips = bench, bench.clip_search
-        others = sorted({max(1, round(factor * own.rounds)) for factor in OTHER_ROUNDS} - {own.rounds})
+        others = [rounds for rounds in Rounds(None).of(own.rounds) if rounds != own.rounds]
         self._settings = {rounds: bench.searching(NEEDS).replace(rounds=rounds) for rounds in others}
         self._seeds = instance_seeds("train", bench.search_instances)
         self.rounds = self._clips.rounds + len(CLIP_FACTORS) * len(self._seeds) * sum(others)

@@ -98,7 +98,8 @@ class OtherRounds:
         return f"{self.named}{AT}{self.rounds}"
 
 
-Named = ControllerSpec | OnlineSpec | Family | RoundsFamily | Saved | OtherRounds
+_AtOwnRounds = ControllerSpec | OnlineSpec | Family | RoundsFamily | Saved
+Named = _AtOwnRounds | OtherRounds
 
 
 def read_spec(spec: str) -> Named:
@@ -115,7 +116,7 @@ def read_spec(spec: str) -> Named:
 def _read_rounds(spec: str, controller: str, rounds: str) -> OtherRounds:
     """Read a controller and the number of rounds behind it; refuse one whose search has a number of its own."""
     named = _read_controller(controller)
-    if isinstance(named, (Family, RoundsFamily, OtherRounds)):
+    if isinstance(named, (Family, RoundsFamily)):
         raise InputError(
             f"controller '{spec}' asks for {rounds} rounds of '{controller}', which is searched in rounds of its own; "
             "name a controller without a search."
@@ -134,12 +135,12 @@ def _read_rounds(spec: str, controller: str, rounds: str) -> OtherRounds:
     return OtherRounds(named, Rounds(value, multiple))
 
 
-def _read_controller(spec: str) -> Named:
+def _read_controller(spec: str) -> _AtOwnRounds:
     name = spec.partition(":")[0].strip()
     if name in SAVED:
         training_folders(spec)
         return Saved(spec)
-    readers: dict[str, Callable[[str], Named]] = {NAME: parse_online, TUNED: _parse_family}
+    readers: dict[str, Callable[[str], _AtOwnRounds]] = {NAME: parse_online, TUNED: _parse_family}
     if name in readers:
         return readers[name](spec)
     for one in split_specs(spec):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from envs import Setting, make_core
+from envs import Setting
 from envs.instances import instance_seeds
-from envs.playing import run_to_the_end
 from experiments.cli import main
 from experiments.contenders.bench import Bench
 from experiments.contenders.comparing import compare
@@ -17,24 +15,7 @@ from experiments.contenders.other_rounds import OtherRoundsSearch
 from experiments.contenders.preparing import make_players, parse_contender
 from experiments.contenders.specs import read_spec, rounds_named
 from fl_core.base.errors import InputError
-from fl_core.run.config import RunSettings
-from policies import FixedClip
-
-SMALL: dict[str, Any] = {
-    "task": "digits",
-    "clients": 6,
-    "rounds": 4,
-    "local_steps": 1,
-    "executor": "vectorized",
-    "evaluation_samples": 50,
-}
-
-
-def _final(rounds: int, seeds: list[int], population: str, clip_norm: float) -> float:
-    core = make_core(len(seeds), **SMALL | {"rounds": rounds}, population=population, reward="final-accuracy")
-    policy = FixedClip.for_env(core, clip_norm=clip_norm)
-    run_to_the_end(core, policy, [RunSettings(seed=seed) for seed in seeds], lambda _: None)
-    return sum(core.final_accuracy(row) for row in range(core.runs)) / core.runs
+from tests.experiments.contenders.small_runs import SMALL, mean_accuracy
 
 
 @pytest.mark.parametrize(
@@ -85,7 +66,7 @@ def test_each_plays_its_own_rounds_at_the_same_epsilon_and_their_accuracy_is_tha
         assert {one.rounds for one in result.episodes} == {rounds}
         assert [one.epsilon_spent for one in result.episodes] == pytest.approx([found.epsilon] * 2, rel=1e-3)
         mean = sum(one.global_accuracy for one in result.episodes) / 2
-        assert mean == pytest.approx(_final(rounds, seeds, "target", 0.5), abs=1e-6)
+        assert mean == pytest.approx(mean_accuracy(rounds, seeds, "target", 0.5), abs=1e-6)
     assert [player.search_rounds for player in players] == [0, 0, 0]
 
 
@@ -95,7 +76,7 @@ def test_the_tuned_number_is_the_best_of_a_plain_recomputation() -> None:
     search = contender.search(bench)
     assert isinstance(search, OtherRoundsSearch)
     found = bench.outcome(search)
-    plain = {rounds: _final(rounds, instance_seeds("train", 2), "proxy", 0.5) for rounds in (2, 4, 8)}
+    plain = {rounds: mean_accuracy(rounds, instance_seeds("train", 2), "proxy", 0.5) for rounds in (2, 4, 8)}
     assert found.scores == pytest.approx(plain, abs=1e-6)
     assert plain[found.rounds] == pytest.approx(max(plain.values()), abs=1e-6)
     player = contender.prepare(bench)

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from envs import Setting, make_core
+from envs import Setting
 from envs.instances import instance_seeds
-from envs.playing import run_to_the_end
 from experiments.cli import main
 from experiments.contenders.bench import Bench
 from experiments.contenders.preparing import make_players
 from experiments.contenders.rounds_search import CLIP_FACTORS, RoundsContender, RoundsSearch
-from fl_core.run.config import RunSettings
-from policies import FixedClip
-
-SMALL: dict[str, Any] = {
-    "task": "digits",
-    "clients": 6,
-    "rounds": 4,
-    "local_steps": 1,
-    "executor": "vectorized",
-    "evaluation_samples": 50,
-}
-
-
-def _score(bench: Bench, rounds: int, clip_norm: float) -> float:
-    core = make_core(bench.search_instances, **SMALL | {"rounds": rounds}, population="proxy", reward="final-accuracy")
-    runs = [RunSettings(seed=seed) for seed in instance_seeds("train", bench.search_instances)]
-    run_to_the_end(core, FixedClip.for_env(core, clip_norm=clip_norm), runs, lambda _: None)
-    return sum(core.final_accuracy(row) for row in range(core.runs)) / core.runs
+from tests.experiments.contenders.small_runs import SMALL, mean_accuracy
 
 
 def test_the_best_pair_is_that_of_a_plain_recomputation() -> None:
@@ -41,7 +21,7 @@ def test_the_best_pair_is_that_of_a_plain_recomputation() -> None:
     for rounds in (2, 8):
         for factor in CLIP_FACTORS:
             clip = min(max(clips.clip_norm * factor * 4 / rounds, 0.1), 8.0)
-            scores[rounds, clip] = _score(bench, rounds, clip)
+            scores[rounds, clip] = mean_accuracy(rounds, instance_seeds("train", 2), "proxy", clip)
     assert found.score == pytest.approx(max(scores.values()), abs=1e-6)
     assert scores[found.rounds, found.clip_norm] == pytest.approx(found.score, abs=1e-6)
     assert found.tried == len(scores)
