@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-import experiments.commands.run as run_module
-from envs import EnvCore
 from experiments.cli import main
+from tests.experiments.records.stopped import interrupted_after
 from tests.fuzz import edited, reseal
 
 SMALL = ["--clients", "8", "--executor", "vectorized", "--quiet"]
@@ -91,14 +90,7 @@ for _table in (OWN[".jsonl"], OWN[".csv"]):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of a run, of one that was interrupted, and of a comparison."""
-    root, plain, calls = tmp_path_factory.mktemp("folders"), EnvCore.step, 0
-
-    def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 2:
-            raise KeyboardInterrupt
-        return plain(self, *args, **kwargs)
+    root = tmp_path_factory.mktemp("folders")
 
     def made(name: str, status: int, *command: str) -> None:
         assert main([*command, *SMALL, "--runs", str(root / "made")]) == status
@@ -107,9 +99,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     made("run", 0, "run", "--rounds", "3", "--controller", "fixed:0.5")
     made("compared", 0, "compare", "--controllers", "fixed:0.5", "fixed:1", "--seeds", "2", "--rounds", "2")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(EnvCore, "step", step)
-        patched.setattr(run_module, "SAVE_SECONDS", -1.0)
+    with interrupted_after(2):
         made("stopped", 130, "run", "--rounds", "5", "--controller", "random")
     return root
 

@@ -16,7 +16,7 @@ import pytest
 import experiments.commands.run as run_module
 from agents import load_controller, train
 from agents.training import resume
-from envs import EnvCore, Setting
+from envs import Setting
 from experiments.cli import main
 from experiments.commands.ledger import print_report
 from experiments.contenders.trainings import load_trainings
@@ -36,6 +36,7 @@ from experiments.terminal import console
 from fl_core.base.errors import InputError
 from fl_core.base.files import digest
 from tests.agents.conftest import SHORT, TINY
+from tests.experiments.records.stopped import interrupted_after
 from tests.fuzz import reseal, survivors
 
 EDITS = 100
@@ -65,18 +66,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run's folder from which the run can go on."""
-    root, plain, calls = tmp_path_factory.mktemp("interrupted"), EnvCore.step, 0
-
-    def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 2:
-            raise KeyboardInterrupt
-        return plain(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(EnvCore, "step", step)
-        patched.setattr(run_module, "SAVE_SECONDS", -1.0)
+    root = tmp_path_factory.mktemp("interrupted")
+    with interrupted_after(2):
         assert main(["run", "--rounds", "5", "--controller", "random", *SIZE, "--runs", str(root)]) == 130
     return _only(root)
 
