@@ -19,7 +19,7 @@ from fl_core.models.catalog import GROUP_NORM_SUFFIX, MODELS, find_model
 from fl_core.models.checks import built, check_layers, check_outputs, check_stacked, last_layer, same_function
 from fl_core.models.dropout import find_dropouts
 from fl_core.models.entry import ModelEntry, Shape
-from fl_core.models.layers import for_cpu, for_one_client
+from fl_core.models.layers import for_cpu
 from fl_core.models.model import Model, layer_of
 from fl_core.models.networks import with_group_norm
 
@@ -49,7 +49,7 @@ class OwnModel(Model):
             self._module = self._build()
         check_layers(self._module, who)
         check_outputs(self._module, shape, classes, who)
-        self._on_cpu = self._alone = self._module
+        self._on_cpu = self._module
         self._elsewhere: dict[torch.device, nn.Module] = {}
         trained = {parameter: one for parameter, one in self._module.named_parameters() if one.requires_grad}
         head = last_layer(self._module, shape)
@@ -63,10 +63,9 @@ class OwnModel(Model):
         """Swap layers for faster ones where the network is a plain sequence and still computes the same."""
         network = self._module
         if type(network) is nn.Sequential and len(list(network.named_children())) == len(network):
-            stacked = for_cpu(network, self.shape)
-            alone = for_one_client(stacked)
-            if same_function(network, stacked, alone, self.shape):
-                self._on_cpu, self._alone = stacked, alone
+            faster = for_cpu(network, self.shape)
+            if same_function(network, faster, self.shape):
+                self._on_cpu = faster
 
     @override
     def initial(self, seed: int, device: torch.device | str = "cpu") -> Tensor:

@@ -197,14 +197,14 @@ def last_layer(network: nn.Module, shape: Shape) -> str:
     return called[-1] if called else ""
 
 
-def same_function(one: nn.Module, stacked: nn.Module, alone: nn.Module, shape: Shape) -> bool:
-    """Return True if the forms of a network for stacked clients and for one compute what the network does."""
+def same_function(one: nn.Module, faster: nn.Module, shape: Shape) -> bool:
+    """Return True if another form of a network computes what the network does, also mapped over stacked clients."""
     images = torch.rand(2, _BATCH, *shape, generator=torch.Generator().manual_seed(2))
     last = images[0].contiguous(memory_format=torch.channels_last)
     try:
         with torch.no_grad():
             expected = one(images[0])
-            found = (stacked(images[0]), stacked(last), vmap(stacked)(images)[0], alone(images[0]))
+            found = (faster(images[0]), faster(last), vmap(faster)(images)[0])
     except Exception:  # a layer of a user's meets a layout that it was not written for
         return False
     return all(torch.allclose(expected, each, rtol=1e-4, atol=1e-5) for each in found)

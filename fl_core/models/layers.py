@@ -17,35 +17,60 @@ from torch.nn import functional
 ROW_SIZE = 16384
 """Largest matrix of a `RowConvolution`, in floats; above, its zeros cost more than its shape gains."""
 
-_POOL: tuple[list[int], list[int], list[int], list[int], bool] = ([2, 2], [2, 2], [0, 0], [1, 1], False)
-"""Kernel, stride, padding, dilation and ceil mode of 2x2 max-pooling."""
+
+_STANDARD, _CHANNELS_LAST, _BATCH_LAST = (0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0)
+"""Layouts of `[batch, channels, height, width]`: the dimensions in the order of memory, the innermost last."""
 
 
-class _ChannelsLastMaxPool(torch.autograd.Function):
-    """Max-pooling that is channels-last inside and contiguous outside, in both directions."""
+def _laid_out(images: Tensor, layout: tuple[int, ...]) -> Tensor:
+    """Copy images into a layout if they are in another, by operations that `vmap` knows."""
+    return images.permute(layout).contiguous().permute([layout.index(dimension) for dimension in range(4)])
+
+
+class _Relaid(torch.autograd.Function):
+    """Brings images into one layout, and their gradient into another."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        inside = images.contiguous(memory_format=torch.channels_last)
-        pooled, indices = torch.ops.aten.max_pool2d_with_indices(inside, *_POOL)
-        ctx.save_for_backward(inside, indices)
-        return pooled.contiguous()  # type: ignore[no-any-return]
+    def forward(images: Tensor, layout: tuple[int, ...], back: tuple[int, ...]) -> Tensor:
+        return _laid_out(images, layout)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        inside, indices = ctx.saved_tensors
-        inner = gradient.contiguous(memory_format=torch.channels_last)
-        spread = torch.ops.aten.max_pool2d_with_indices_backward(inner, inside, *_POOL, indices)
-        return spread.contiguous()  # type: ignore[no-any-return]
+    def setup_context(ctx: Any, inputs: tuple[Tensor, tuple[int, ...], tuple[int, ...]], output: Tensor) -> None:
+        ctx.back = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _laid_out(gradient, ctx.back), None, None
 
 
-class ChannelsLastMaxPool(nn.Module):
-    """`torch.nn.MaxPool2d(2)` through the channels-last layout, in which PyTorch's CPU kernel is six times faster."""
+class MaxPool(nn.Module):
+    """`torch.nn.MaxPool2d(2)` in the layout in which PyTorch's CPU kernel is six times faster: channels-last.
+
+    That kernel pools each channel of each image by itself. What `BatchLastConvolution` returns is therefore
+    channels-last as well, with channels and images in each other's place.
+    """
+
+    def __init__(self, batch_last: bool):
+        """Prepare for images that are batch-last in memory, or for any others."""
+        super().__init__()
+        self._batch_last = batch_last
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map `[batch, channels, height, width]` to `[batch, channels, height // 2, width // 2]`, contiguous both."""
-        pooled: Tensor = _ChannelsLastMaxPool.apply(images)
-        return pooled
+        """Map `[batch, channels, height, width]` to `[batch, channels, height // 2, width // 2]`.
+
+        The result is channels-last in memory where the images are, else contiguous.
+        """
+        if images.stride(1) == 1:
+            return functional.max_pool2d(images, 2)
+        if self._batch_last:
+            pooled, inside = functional.max_pool2d(images.transpose(0, 1), 2).transpose(0, 1), _BATCH_LAST
+        else:
+            pooled = functional.max_pool2d(_Relaid.apply(images, _CHANNELS_LAST, _STANDARD), 2)
+            inside = _CHANNELS_LAST
+        outside: Tensor = _Relaid.apply(pooled, _STANDARD, inside)
+        return outside
 
 
 class RowConvolution(nn.Module):
@@ -81,32 +106,6 @@ class RowConvolution(nn.Module):
         windows = torch.cat([rows[:, start : start + height] for start in range(kernel)], dim=-1)
         result = torch.addmm(self.bias.repeat(outputs), windows.flatten(0, 1), matrix.flatten(3).flatten(0, 2))
         return result.view(len(images), height, outputs, -1).permute(0, 3, 1, 2)
-
-
-class WindowConvolution(nn.Module):
-    """A convolution as the matrix product of all windows with the kernels.
-
-    For one input channel, its weight gradient is several times cheaper than PyTorch's. The gradient by its input is
-    not: it is meant for a network's first layer, whose input needs none.
-    """
-
-    bias: Tensor
-
-    def __init__(self, convolution: nn.Conv2d):
-        """Share the parameters of a convolution with stride 1."""
-        super().__init__()
-        assert convolution.bias is not None
-        self.weight, self.bias = convolution.weight, convolution.bias
-        self._kernel, self._margin = convolution.kernel_size[0], int(convolution.padding[0])
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, channels-last in memory."""
-        kernel, margin = self._kernel, self._margin
-        padded = functional.pad(images.permute(0, 2, 3, 1), (0, 0, margin, margin, margin, margin))
-        windows = padded.unfold(1, kernel, 1).unfold(2, kernel, 1).permute(0, 1, 2, 4, 5, 3)
-        matrix = self.weight.permute(2, 3, 1, 0).flatten(0, 2)
-        result = torch.addmm(self.bias, windows.flatten(3).flatten(0, 2), matrix)
-        return result.view(*windows.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,8 @@ class BatchLastConvolution(nn.Module):
     """A convolution of any stride as the matrix product of the kernels with all windows, the batch innermost.
 
     Windows are then copied in runs of a whole batch, and the product is as wide as a batch of images: on a CPU, small
-    strided convolutions take two thirds of the time of PyTorch's, also stacked, where PyTorch's become grouped.
+    strided convolutions take two thirds of the time of PyTorch's, also stacked, where PyTorch's become grouped, and a
+    network's first one, of which nobody needs the gradient by its input, half.
     """
 
     bias: Tensor
@@ -217,38 +217,26 @@ def _on_cpu(module: nn.Module, width: int) -> nn.Module:
     """Pick the form of a layer that is fastest on a CPU for images of one width."""
     if not _is_plain(module):
         return module
-    if module.stride[0] > 1:
-        return BatchLastConvolution(module)
-    # Small images make row matrices that are worth their zeros; a single input channel marks the first layer.
-    if width <= 8 and module.weight[..., 0].numel() * width**2 <= ROW_SIZE:
+    # Small images make row matrices that are worth their zeros.
+    if module.stride[0] == 1 and width <= 8 and module.weight[..., 0].numel() * width**2 <= ROW_SIZE:
         return RowConvolution(module, width)
-    if module.in_channels == 1 and module.out_channels % 8 == 0:
-        return WindowConvolution(module)
-    return module
+    return BatchLastConvolution(module) if module.in_channels == 1 or module.stride[0] > 1 else module
 
 
 def for_cpu(network: nn.Sequential, shape: tuple[int, int, int]) -> nn.Sequential:
-    """Rebuild a network with convolutions in forms that are faster on CPUs for images of a shape.
+    """Rebuild a network with convolutions and pooling in forms that are faster on CPUs for images of a shape.
 
     Layers keep their names and share their parameters.
     """
     parts = nn.Sequential()
     images = torch.zeros(1, *shape)
+    batch_last = False
     for name, module in network.named_children():
-        parts.add_module(name, _on_cpu(module, images.shape[-1]))
+        form = MaxPool(batch_last) if _halves(module) else _on_cpu(module, images.shape[-1])
+        parts.add_module(name, form)
+        batch_last = isinstance(form, BatchLastConvolution) or (batch_last and type(module) is nn.ReLU)
         with torch.no_grad():
             images = module(images)
-    return parts
-
-
-def for_one_client(network: nn.Sequential) -> nn.Sequential:
-    """Rebuild a network with layers that are faster on CPUs but cannot be mapped over stacked clients.
-
-    Layers keep their names; those with parameters are shared.
-    """
-    parts = nn.Sequential()
-    for name, module in network.named_children():
-        parts.add_module(name, ChannelsLastMaxPool() if _halves(module) else module)
     return parts
 
 

@@ -17,7 +17,7 @@ from fl_core.base.arguments import checked
 from fl_core.base.streams import stream_seed
 from fl_core.models.dropout import find_dropouts, hooked, scaling, unit_factors
 from fl_core.models.entry import Shape
-from fl_core.models.layers import for_cpu, for_one_client
+from fl_core.models.layers import for_cpu
 from fl_core.models.layout import Layout, Span
 
 
@@ -42,7 +42,6 @@ class Model(Layout):
         network = build()
         self._module: nn.Module = network
         self._on_cpu: nn.Module = for_cpu(network, shape)
-        self._alone: nn.Module = for_one_client(for_cpu(network, shape))
         self._lay_out(dict(network.named_parameters()))
         self.activations = _count_activations(network, shape)
         self.dropouts = find_dropouts(network, shape)
@@ -156,14 +155,13 @@ class Model(Layout):
         return logits, [inputs[layer.name] for layer in self.layers]
 
     def logits_alone(self, flat: Tensor, images: Tensor, dropped: Tensor | None = None) -> Tensor:
-        """Compute `logits` by layers and layouts that are faster on a CPU but cannot be mapped over stacked clients."""
+        """Compute `logits` in a layout that is faster on a CPU but cannot be mapped over stacked clients."""
         if images.device.type != "cpu":
             return self.logits(flat, images, dropped)
-        if self.shape[0] >= 3:
-            images = images.contiguous(memory_format=torch.channels_last)
-            return self._called(self._on_cpu, self.unflatten(flat, channels_last=True), images, dropped)
         # With one channel PyTorch cannot tell the layouts apart, and mixes them.
-        return self._called(self._alone, self.unflatten(flat), images, dropped)
+        last = self.shape[0] > 1
+        images = images.contiguous(memory_format=torch.channels_last) if last else images
+        return self._called(self._on_cpu, self.unflatten(flat, channels_last=last), images, dropped)
 
 
 def layer_of(parameter: str) -> str:

@@ -6,31 +6,55 @@ from torch import nn
 
 from fl_core.models.layers import (
     BatchLastConvolution,
-    ChannelsLastMaxPool,
     Dense,
+    MaxPool,
     RowConvolution,
-    WindowConvolution,
     for_cpu,
-    for_one_client,
 )
 
+LAYOUTS = {"contiguous": (0, 1, 2, 3), "channels-last": (0, 2, 3, 1), "batch-last": (1, 2, 3, 0)}
 
+
+def laid_out(images, layout):
+    """Copy images into a layout, the dimensions in the order of memory."""
+    order = LAYOUTS[layout]
+    return images.permute(order).contiguous().permute([order.index(dimension) for dimension in range(4)])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(6, 8), (7, 5)])
 @pytest.mark.parametrize("levels", [2, 1000])
-def test_pooling_and_its_gradient_equal_pytorch_also_at_ties(size, levels):
+def test_pooling_and_its_gradients_equal_pytorch_also_at_ties(layout, size, levels):
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, levels, (2, 3, *size), generator=generator).double().requires_grad_()
-    ours, theirs = ChannelsLastMaxPool()(images), nn.MaxPool2d(2)(images)
+    images = torch.randint(0, levels, (2, 3, *size), generator=generator).double()
+    images = laid_out(images, layout).requires_grad_()
+    ours, theirs = MaxPool(layout == "batch-last")(images), nn.MaxPool2d(2)(images)
     assert torch.equal(ours, theirs)
-    assert ours.is_contiguous()
+    kept = torch.channels_last if layout == "channels-last" else torch.contiguous_format
+    assert ours.is_contiguous(memory_format=kept)
     direction = torch.randn(theirs.shape, generator=generator, dtype=torch.double)
-    found, expected = (torch.autograd.grad(value, images, direction)[0] for value in (ours, theirs))
+    results = []
+    for value in (ours, theirs):
+        (first,) = torch.autograd.grad((value.sin() * direction).sum(), images, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), images)
+        results.append((first, second))
+    torch.testing.assert_close(*results, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_stacked_pooling_and_its_gradient_equal_each_of_them(layout):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(4, 2, 3, 6, 8, generator=generator)
+    images = torch.stack([laid_out(one, layout) for one in images]).requires_grad_()
+    expected = torch.stack([nn.functional.max_pool2d(one, 2) for one in images])
+    found = torch.func.vmap(MaxPool(layout == "batch-last"))(images)
     assert torch.equal(found, expected)
+    gradients = [torch.autograd.grad(output.sin().sum(), images) for output in (found, expected)]
+    torch.testing.assert_close(*gradients, atol=0, rtol=0)
 
 
 FORMS = {
     "rows": RowConvolution,
-    "windows": lambda convolution, width: WindowConvolution(convolution),
     "batch-last": lambda convolution, width: BatchLastConvolution(convolution),
 }
 
@@ -95,35 +119,30 @@ def test_a_dense_layer_starts_as_a_linear_one():
     assert float(ours.weight.detach().std()) == pytest.approx(float(theirs.weight.detach().std()), rel=0.02)
 
 
-def test_the_network_for_one_client_shares_parameters_under_the_same_names():
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(2), nn.MaxPool2d(3), nn.Flatten(), Dense(2, 2))
-    alone = for_one_client(network)
-    assert dict(alone.named_parameters()).keys() == dict(network.named_parameters()).keys()
-    assert alone[0].weight is network[0].weight
-    assert isinstance(alone[1], ChannelsLastMaxPool)
-    assert isinstance(alone[2], nn.MaxPool2d)
-
-
-def test_the_network_for_cpus_swaps_only_convolutions_that_it_can_do():
+def test_the_network_for_cpus_swaps_only_layers_that_it_can_do():
     network = nn.Sequential(
         nn.Conv2d(1, 8, 5),
+        nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(8, 4, 3),
         nn.Conv2d(4, 4, 3, stride=2),
         nn.Conv2d(4, 4, (1, 2)),
+        nn.MaxPool2d(1),
         nn.Conv2d(4, 4, 1, groups=2),
     )
     swapped = for_cpu(network, (1, 20, 20))
     assert [type(layer) for layer in swapped] == [
-        WindowConvolution,
-        nn.MaxPool2d,
+        BatchLastConvolution,
+        nn.ReLU,
+        MaxPool,
         RowConvolution,
         BatchLastConvolution,
         nn.Conv2d,
+        nn.MaxPool2d,
         nn.Conv2d,
     ]
     assert dict(swapped.named_parameters()).keys() == dict(network.named_parameters()).keys()
-    assert swapped[2].weight is network[2].weight
+    assert swapped[3].weight is network[3].weight
     images = torch.rand(2, 1, 20, 20)
     torch.testing.assert_close(swapped(images), network(images))
-    assert type(for_cpu(nn.Sequential(nn.Conv2d(1, 6, 5)), (1, 28, 28))[0]) is nn.Conv2d
+    assert type(for_cpu(nn.Sequential(nn.Conv2d(3, 6, 5)), (3, 28, 28))[0]) is nn.Conv2d
