@@ -16,6 +16,8 @@ from torch.nn import functional
 
 ROW_SIZE = 16384
 """Largest matrix of a `RowConvolution`, in floats; above, its zeros cost more than its shape gains."""
+NARROW = 12
+"""Outputs of a `Dense` below which its batched products are up to three times faster with the batch innermost."""
 
 
 _STANDARD, _CHANNELS_LAST, _BATCH_LAST = (0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0)
@@ -247,6 +249,25 @@ def _halves(module: nn.Module) -> bool:
     return str(module) == str(nn.MaxPool2d(2)) and not module.return_indices
 
 
+class _NarrowProduct(torch.autograd.Function):
+    """inputs @ weight + bias and its gradients, with the few outputs as rows of the products, the batch innermost."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.addmm(bias.unsqueeze(-1), weight.T, inputs.T).T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, weight = ctx.saved_tensors
+        return gradient @ weight.T, (gradient.T @ inputs).T, gradient.sum(0)
+
+
 class Dense(nn.Module):
     """`torch.nn.Linear` with its weight as `[inputs, outputs]`.
 
@@ -262,5 +283,8 @@ class Dense(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map `[batch, inputs]` to `[batch, outputs]`."""
+        """Map `[batch, inputs]` to `[batch, outputs]`; few outputs are the outer dimension in memory."""
+        if self.weight.shape[-1] < NARROW:
+            outputs: Tensor = _NarrowProduct.apply(inputs, self.weight, self.bias)
+            return outputs
         return torch.addmm(self.bias, inputs, self.weight)
