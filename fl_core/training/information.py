@@ -16,6 +16,7 @@ from fl_core.models.model import Model
 from fl_core.models.tracing import trace
 from fl_core.recipes.objective import cross_entropy
 from fl_core.training.images import Images
+from fl_core.training.passes import simplify
 
 FISHER_BATCH = 64
 """Most samples of a client whose gradients are taken at a time."""
@@ -70,7 +71,9 @@ def _summed_squares(model: Model, parameters: Tensor, images: Tensor, labels: Te
     if key not in _programs:
         arguments = (parameters.clone(), images.clone(), labels.clone(), counted.clone())
         squares_of = _squares_by_layer if model.by_layer else _squares_by_sample
-        _programs[key] = trace(partial(squares_of, model), *arguments)
+        program = trace(partial(squares_of, model), *arguments)
+        simplify(program)
+        _programs[key] = program.forward
     squares: Tensor = _programs[key](parameters, images, labels, counted)
     return squares
 

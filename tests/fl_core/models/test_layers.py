@@ -101,14 +101,35 @@ def test_stacked_convolutions_and_their_gradients_equal_each_of_them(form, strid
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
 
 
-def test_a_dense_layer_equals_a_linear_one():
+@pytest.mark.parametrize("outputs", [3, 20])
+def test_a_dense_layer_and_its_gradients_equal_those_of_a_linear_one(outputs):
     torch.manual_seed(0)
-    ours, theirs = Dense(7, 3), nn.Linear(7, 3)
-    with torch.no_grad():
-        theirs.weight.copy_(ours.weight.T)
-        theirs.bias.copy_(ours.bias)
-    inputs = torch.randn(5, 7)
-    torch.testing.assert_close(ours(inputs), theirs(inputs))
+    layer = Dense(7, outputs).double()
+    inputs = torch.randn(5, 7, dtype=torch.double, requires_grad=True)
+    leaves = (inputs, layer.weight, layer.bias)
+    results = []
+    for result in (layer(inputs), nn.functional.linear(inputs, layer.weight.T, layer.bias)):
+        first = torch.autograd.grad(result.sin().sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(value.square().sum() for value in first), leaves)
+        results.append((result, *first, *second))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("outputs", [3, 20])
+def test_stacked_dense_layers_and_their_gradients_equal_each_of_them(outputs):
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((4, 5, 7), (4, 7, outputs), (4, outputs))
+    leaves = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    layer = Dense(7, outputs)
+
+    def forward(inputs, weight, bias):
+        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (inputs,))
+
+    found = torch.func.vmap(forward)(*leaves)
+    expected = torch.stack([row @ weight + bias for row, weight, bias in zip(*leaves, strict=True)])
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(output.sin().sum(), leaves) for output in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_dense_layer_starts_as_a_linear_one():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import grad, jacfwd
+from torch.func import grad, jacrev
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fl_core.base.errors import InputError
@@ -94,12 +94,12 @@ def test_the_information_of_a_client_does_not_depend_on_its_padding():
 
 
 def exact_risk(model, vector, inputs, labels) -> float:
-    """‖∂/∂x[∂ℓ/∂θ]‖_F from the whole matrix, parameters by pixels (ADP-PFL eq. 7-8)."""
+    """‖∂/∂x[∂ℓ/∂θ]‖_F from the whole matrix, pixels by parameters (ADP-PFL eq. 7-8)."""
 
     def loss(parameters, pixels):
         return nn.functional.cross_entropy(model.logits(parameters, pixels), labels)
 
-    jacobian = jacfwd(grad(loss), argnums=1)(vector.double(), inputs.double())
+    jacobian = jacrev(grad(loss, argnums=1), argnums=0)(vector.double(), inputs.double())
     assert jacobian.numel() == model.size * inputs.numel()
     return float(jacobian.norm())
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fl_core.models.tracing import trace
-from fl_core.training.passes import simplify
+from fl_core.training.passes import DIRECT, simplify
 
 INPUT = torch.linspace(-1, 1, 24).view(4, 6)
 
@@ -73,3 +74,47 @@ def test_random_draws_are_not_taken_for_constants():
     program = traced(lambda rows: rows + torch.bernoulli(torch.ones_like(rows) / 2), simplified=True)
     torch.manual_seed(0)
     assert len({tuple(program(INPUT).flatten().tolist()) for _ in range(8)}) > 1
+
+
+class Recorded(TorchDispatchMode):
+    """Notes every operator that is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.operators = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operators.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+CUBE, SQUARE, BY_ROW = torch.rand(2, 3, 3), torch.rand(3, 3), torch.tensor([[0], [2], [1]])
+ARGUMENTS = {
+    "_log_softmax": (CUBE, 2, False),
+    "_log_softmax_backward_data": (CUBE, CUBE.log_softmax(1), 1, torch.float32),
+    "add": (CUBE, SQUARE),
+    "addmm": (SQUARE[0], SQUARE, SQUARE),
+    "bmm": (CUBE, CUBE),
+    "cat": ([CUBE, CUBE], 1),
+    "clone": (CUBE,),
+    "gather": (SQUARE, 1, BY_ROW),
+    "mean": (CUBE, [1, 2]),
+    "mm": (SQUARE, SQUARE),
+    "mul": (CUBE, SQUARE),
+    "permute": (CUBE, [2, 0, 1]),
+    "relu": (CUBE - 0.5,),
+    "split_with_sizes": (SQUARE, [1, 2], 1),
+    "sum": (CUBE, [1], True),
+    "transpose": (CUBE, 1, 2),
+    "unsqueeze": (CUBE, 1),
+    "view": (CUBE, [2, 9]),
+}
+
+
+@pytest.mark.parametrize("operator", DIRECT, ids=str)
+def test_a_function_in_the_place_of_an_operator_calls_it(operator):
+    arguments = ARGUMENTS[operator.overloadpacket.__name__]
+    with Recorded() as recorded:
+        found = DIRECT[operator](*arguments)
+    assert recorded.operators == [operator]
+    torch.testing.assert_close(found, operator(*arguments), atol=0, rtol=0)
