@@ -75,41 +75,6 @@ class MaxPool(nn.Module):
         return outside
 
 
-class RowConvolution(nn.Module):
-    """A convolution of small images as one matrix product, from `kernel` whole rows to a row of outputs.
-
-    Most of that matrix is zero, but it is small. Stacked over clients, the products are batched and wide enough to be
-    fast, where PyTorch turns stacked convolutions into grouped ones.
-    """
-
-    bias: Tensor
-    placement: Tensor
-
-    def __init__(self, convolution: nn.Conv2d, width: int):
-        """Share the parameters of a convolution with stride 1, for images of one width."""
-        super().__init__()
-        assert convolution.bias is not None
-        self.weight, self.bias = convolution.weight, convolution.bias
-        self._kernel, self._margin = convolution.kernel_size[0], int(convolution.padding[0])
-        outputs = width + 2 * self._margin - self._kernel + 1
-        ways = torch.arange(width).view(-1, 1, 1) + self._margin - torch.arange(outputs).view(-1, 1)
-        # 1 where input column i meets output column j by column k of the kernel, [i, j, k]
-        self.register_buffer("placement", (ways == torch.arange(self._kernel)).float(), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, channels-last in memory."""
-        kernel, (inputs, outputs, _) = self._kernel, self.placement.shape
-        kernels = self.weight.permute(3, 2, 1, 0)
-        # The kernels are laid into the row matrix by a product with a constant, which autograd and vmap both know.
-        placed = self.placement.flatten(0, 1) @ kernels.flatten(1)
-        matrix = placed.view(inputs, outputs, *kernels.shape[1:]).permute(2, 0, 3, 1, 4)
-        rows = functional.pad(images.permute(0, 2, 3, 1).flatten(2), (0, 0, self._margin, self._margin))
-        height = rows.shape[1] - kernel + 1
-        windows = torch.cat([rows[:, start : start + height] for start in range(kernel)], dim=-1)
-        result = torch.addmm(self.bias.repeat(outputs), windows.flatten(0, 1), matrix.flatten(3).flatten(0, 2))
-        return result.view(len(images), height, outputs, -1).permute(0, 3, 1, 2)
-
-
 @dataclass(frozen=True)
 class _Windows:
     """Geometry of a convolution's windows: square kernels, one stride and one margin for both directions."""
@@ -125,9 +90,9 @@ class _Windows:
         windows = padded.unfold(-3, self.kernel, self.stride).unfold(-3, self.kernel, self.stride)
         return windows.movedim((-2, -1), (-5, -4)).contiguous()
 
-    def add_up(self, windows: Tensor, height: int, width: int) -> Tensor:
-        """Transpose `cut`: sum into each pixel all its places in the windows."""
-        rows, columns, batch = windows.shape[-3:]
+    def add_up(self, windows: Tensor, size: torch.Size) -> Tensor:
+        """Transpose `cut` for images `[..., height, width, batch]` of a size: sum all places of each pixel."""
+        (height, width, _), (rows, columns, batch) = size[-3:], windows.shape[-3:]
         images = windows.new_zeros(*windows.shape[:-5], height + 2 * self.margin, width + 2 * self.margin, batch)
         down, across = self.stride * (rows - 1) + 1, self.stride * (columns - 1) + 1
         # Windows that share their place in the kernel do not overlap, so kernel² strided additions do for all of them.
@@ -138,44 +103,99 @@ class _Windows:
         return images[..., self.margin : self.margin + height, self.margin : self.margin + width, :]
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Geometry of windows of whole rows, one below the other."""
+
+    kernel: int
+    margin: int
+
+    def cut(self, images: Tensor) -> Tensor:
+        """Cut images `[..., height, row]` into windows `[..., rows, kernel * row]`."""
+        padded = functional.pad(images, (0, 0, self.margin, self.margin)) if self.margin else images
+        return padded.unfold(-2, self.kernel, 1).transpose(-1, -2).flatten(-2)
+
+    def add_up(self, windows: Tensor, size: torch.Size) -> Tensor:
+        """Transpose `cut` for images `[..., height, row]` of a size: sum all places of each row."""
+        (height, row), rows = size[-2:], windows.shape[-2]
+        images = windows.new_zeros(*windows.shape[:-2], height + 2 * self.margin, row)
+        for i in range(self.kernel):
+            images[..., i : i + rows, :].add_(windows[..., row * i : row * (i + 1)])
+        return images[..., self.margin : self.margin + height, :]
+
+
 class _Cut(torch.autograd.Function):
-    """Autograd function of `_Windows.cut`; its derivative `add_up` is several times faster than the rules for views."""
+    """Autograd function of `cut`; its derivative `add_up` is several times faster than the rules for views."""
 
     @staticmethod
-    def forward(images: Tensor, where: _Windows) -> Tensor:
+    def forward(images: Tensor, where: _Windows | _Rows) -> Tensor:
         return where.cut(images)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, _Windows], output: Tensor) -> None:
-        ctx.size, ctx.where = inputs[0].shape[-3:-1], inputs[1]
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Windows | _Rows], output: Tensor) -> None:
+        ctx.size, ctx.where = inputs[0].shape, inputs[1]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _AddUp.apply(gradient, ctx.where, *ctx.size), None
+        return _AddUp.apply(gradient, ctx.where, ctx.size), None
 
     @staticmethod
-    def vmap(_: Any, in_dims: tuple[int, None], images: Tensor, where: _Windows) -> tuple[Tensor, int]:
+    def vmap(_: Any, in_dims: tuple[int, None], images: Tensor, where: _Windows | _Rows) -> tuple[Tensor, int]:
         return _Cut.apply(images.movedim(in_dims[0], 0), where), 0
 
 
 class _AddUp(torch.autograd.Function):
-    """Autograd function of `_Windows.add_up`, for derivatives of `_Cut`."""
+    """Autograd function of `add_up`, for derivatives of `_Cut`."""
 
     @staticmethod
-    def forward(windows: Tensor, where: _Windows, height: int, width: int) -> Tensor:
-        return where.add_up(windows, height, width)
+    def forward(windows: Tensor, where: _Windows | _Rows, size: torch.Size) -> Tensor:
+        return where.add_up(windows, size)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, _Windows, int, int], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Windows | _Rows, torch.Size], output: Tensor) -> None:
         ctx.where = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return _Cut.apply(gradient, ctx.where), None, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _Cut.apply(gradient, ctx.where), None, None
 
     @staticmethod
-    def vmap(_: Any, in_dims: tuple[int, None, None, None], windows: Tensor, *rest: Any) -> tuple[Tensor, int]:
+    def vmap(_: Any, in_dims: tuple[int, None, None], windows: Tensor, *rest: Any) -> tuple[Tensor, int]:
         return _AddUp.apply(windows.movedim(in_dims[0], 0), *rest), 0
+
+
+class RowConvolution(nn.Module):
+    """A convolution of small images as one matrix product, from `kernel` whole rows to a row of outputs.
+
+    Most of that matrix is zero, but it is small. Stacked over clients, the products are batched and wide enough to be
+    fast, where PyTorch turns stacked convolutions into grouped ones.
+    """
+
+    bias: Tensor
+    placement: Tensor
+
+    def __init__(self, convolution: nn.Conv2d, width: int):
+        """Share the parameters of a convolution with stride 1, for images of one width."""
+        super().__init__()
+        assert convolution.bias is not None
+        self.weight, self.bias = convolution.weight, convolution.bias
+        kernel, margin = convolution.kernel_size[0], int(convolution.padding[0])
+        self._where = _Rows(kernel, margin)
+        outputs = width + 2 * margin - kernel + 1
+        ways = torch.arange(width).view(-1, 1, 1) + margin - torch.arange(outputs).view(-1, 1)
+        # 1 where input column i meets output column j by column k of the kernel, [i, j, k]
+        self.register_buffer("placement", (ways == torch.arange(kernel)).float(), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map `[batch, channels, height, width]` to `[batch, outputs, ...]`, channels-last in memory."""
+        inputs, outputs, _ = self.placement.shape
+        kernels = self.weight.permute(3, 2, 1, 0)
+        # The kernels are laid into the row matrix by a product with a constant, which autograd and vmap both know.
+        placed = self.placement.flatten(0, 1) @ kernels.flatten(1)
+        matrix = placed.view(inputs, outputs, *kernels.shape[1:]).permute(2, 0, 3, 1, 4)
+        windows = _Cut.apply(images.permute(0, 2, 3, 1).flatten(2), self._where)
+        result = torch.addmm(self.bias.repeat(outputs), windows.flatten(0, 1), matrix.flatten(3).flatten(0, 2))
+        return result.view(*windows.shape[:2], outputs, -1).permute(0, 3, 1, 2)
 
 
 class BatchLastConvolution(nn.Module):

@@ -41,15 +41,35 @@ _SAME_IF_SHAPE = (aten.view.default, aten._unsafe_view.default, aten.expand.defa
 
 
 def simplify(program: GraphModule) -> None:
-    """Run all passes over a program, in place; one that writes into tensors is only called at less cost."""
-    writes = any(node.target._schema.is_mutable for node in _calls(program) if isinstance(node.target, OpOverload))
+    """Run all passes over a program, in place."""
+    written = _written(program)
     for shorten in (_drop_idle, _cancel_splits, _fold_constants):
-        if not writes:  # what looks idle may be the copy that is written into
-            shorten(program)
-            program.graph.eliminate_dead_code()
+        shorten(program, written)
+        program.graph.eliminate_dead_code()
     for node in _calls(program):
         node.target = DIRECT.get(node.target, node.target)
     program.recompile()
+
+
+def _written(program: GraphModule) -> set[Node]:
+    """Find all nodes whose memory the program writes into: what looks idle there may be the copy that is written."""
+    owners = {_owner(node) for node in _calls(program) if (schema := _schema(node)) is not None and schema.is_mutable}
+    return {node for node in program.graph.nodes if _owner(node) in owners}
+
+
+def _schema(node: Node) -> Any:
+    """Return the schema of a node's operator; None for a function of Python."""
+    return node.target._schema if isinstance(node.target, OpOverload) else None
+
+
+def _owner(node: Node) -> Node:
+    """Return the node whose memory a view, a piece or a tensor written in place is part of."""
+    while (source := _source(node)) is not None:
+        schema = _schema(node)
+        if schema is not None and all(one.alias_info is None for one in schema.returns):
+            break
+        node = source
+    return node
 
 
 def _calls(program: GraphModule) -> list[Node]:
@@ -61,11 +81,11 @@ def _source(node: Node) -> Node | None:
     return node.args[0] if node.args and isinstance(node.args[0], Node) else None
 
 
-def _drop_idle(program: GraphModule) -> None:
+def _drop_idle(program: GraphModule, written: set[Node]) -> None:
     """Remove operations that return what they are given."""
     for node in _calls(program):
         source = _source(node)
-        if source is None:
+        if source is None or {source, node} & written:
             continue
         before, after = source.meta.get("tensor_meta"), node.meta.get("tensor_meta")
         same_shape = before is not None and after is not None and before.shape == after.shape
@@ -75,29 +95,32 @@ def _drop_idle(program: GraphModule) -> None:
             node.replace_all_uses_with(source)
 
 
-def _cancel_splits(program: GraphModule) -> None:
+def _cancel_splits(program: GraphModule, written: set[Node]) -> None:
     """Replace the pieces of a split by those of the concatenation that it undoes."""
     for node in _calls(program):
         source = _source(node)
-        if node.target is not aten.split_with_sizes.default or source is None:
+        if node.target is not aten.split_with_sizes.default or source is None or {source, node} & written:
             continue
         if source.target is not aten.cat.default or source.args[1:] != node.args[2:]:
             continue  # not along the same dimension
         # The derivative of `Model.unflatten` joins the tensors' gradients, and `_in_pieces` cuts them again.
         pieces: Any = source.args[0]
-        if [piece.meta["tensor_meta"].shape[-1] for piece in pieces] == node.args[1]:
+        same = [piece.meta["tensor_meta"].shape[-1] for piece in pieces] == node.args[1]
+        if same and not written & set(pieces):
             for taken in list(node.users):
                 index: Any = taken.args[1]
                 taken.replace_all_uses_with(pieces[index])
 
 
-def _fold_constants(program: GraphModule) -> None:
+def _fold_constants(program: GraphModule, written: set[Node]) -> None:
     """Compute once everything that depends on shapes alone, and store it in the program."""
     # Autograd starts from ones_like(sum of losses) and expands it back to each sample. None of that reads data, so all
     # of it, down to the first product with a tensor of the program, becomes a buffer.
     known: dict[Node, Tensor] = {}
     for node in _calls(program):
         operation: Any = node.target
+        if node in written:
+            continue
         if operation in _FILLED:
             meta, device = node.meta["tensor_meta"], node.meta["val"].device
             known[node] = torch.full(meta.shape, _FILLED[operation], dtype=meta.dtype, device=device)

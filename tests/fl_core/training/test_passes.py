@@ -59,15 +59,47 @@ def test_results_stay_and_idle_work_goes(function, gone):
     assert (len(calls(short)) < len(calls(plain))) == bool(gone)
 
 
-def test_what_is_written_in_place_is_made_anew_each_time():
-    def summed(rows):
-        total = torch.zeros_like(rows)
-        total.add_(rows)
-        return total
+def sum_of_places(rows):
+    total = rows.new_zeros(4, 8)
+    for start in range(3):
+        total[:, start : start + 6].add_(rows)
+    return total[:, 1:7], torch.ones_like(rows) * 2
 
-    program = traced(summed, simplified=True)
-    assert torch.equal(program(INPUT), INPUT)
-    assert torch.equal(program(INPUT), INPUT)
+
+def written_copy(rows):
+    copy = torch.ops.aten.mul.Scalar(rows, 1)
+    copy[:, :2].mul_(3)
+    return copy, rows + 0.5
+
+
+def copy_of_what_is_written(rows):
+    whole = rows + 0.5
+    copy = torch.ops.aten.mul.Scalar(whole, 1)
+    whole.view(24).zero_()
+    return copy, whole
+
+
+def pieces_of_what_is_written(rows):
+    left, right = rows[:, :2] * 3, rows[:, 2:] + 1
+    pieces = torch.cat([left, right], 1).split((2, 4), 1)
+    left.zero_()
+    return pieces
+
+
+@pytest.mark.parametrize("function", [sum_of_places, written_copy, copy_of_what_is_written, pieces_of_what_is_written])
+def test_what_is_written_in_place_is_made_anew_each_time(function):
+    program = traced(function, simplified=True)
+    expected = function(INPUT.clone())
+    for _ in range(2):
+        for wanted, found in zip(expected, program(INPUT.clone()), strict=True):
+            assert torch.equal(wanted, found)
+
+
+def test_what_is_not_written_is_shortened_beside_what_is():
+    plain, short = traced(sum_of_places, simplified=False), traced(sum_of_places, simplified=True)
+    assert any("ones" in call for call in calls(plain))
+    assert not any("ones" in call for call in calls(short))
+    assert any("zeros" in call for call in calls(short))
 
 
 def test_random_draws_are_not_taken_for_constants():
