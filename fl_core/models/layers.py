@@ -18,8 +18,6 @@ ROW_SIZE = 16384
 """Largest matrix of a `RowConvolution`, in floats; above, its zeros cost more than its shape gains."""
 NARROW = 12
 """Outputs of a `Dense` below which its batched products are up to three times faster with the batch innermost."""
-
-
 _STANDARD, _CHANNELS_LAST, _BATCH_LAST = (0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0)
 """Layouts of `[batch, channels, height, width]`: the dimensions in the order of memory, the innermost last."""
 
