@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from envs import EnvCore, Setting
 from envs.playing import RowProgress, run_to_the_end
@@ -64,9 +65,14 @@ def process() -> str:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> list[dict[str, Any]]:
-    """Results of one process."""
+    """Results of one process, with one thread as workers have it: more of them change the last bits of test losses."""
     (tmp_path / "alone").mkdir()
-    return Runner().run(works(tmp_path / "alone", here), Watch())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return Runner().run(works(tmp_path / "alone", here), Watch())
+    finally:
+        torch.set_num_threads(threads)
 
 
 def killing(place: Path, at: Callable[[str], bool], kill: Callable[[str], object]) -> threading.Thread:
