@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-import experiments.commands.run as run_module
 import fl_core.run.federation as federation_module
-from envs import EnvCore
 from experiments.cli import main
 from experiments.records.noise_key import key_path, load_key, save_key
 from fl_core.base.errors import InputError
+from tests.experiments.records.stopped import interrupted_after
 
 PLAIN = ["run", "--clients", "8", "--rounds", "6", "--local-steps", "1", "--executor", "vectorized"]
 PLAIN += ["--evaluation-samples", "20"]
@@ -36,20 +35,9 @@ def known_key(monkeypatch: pytest.MonkeyPatch) -> bytes:
     return KEY
 
 
-def interrupted(root: Path, monkeypatch: pytest.MonkeyPatch, after: int = 3, command: Sequence[str] = COMMAND) -> Path:
-    """Ctrl-C in the midst of a round; the state was written after each one before."""
-    plain, calls = EnvCore.step, 0
-
-    def step(self: EnvCore, *args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > after:
-            raise KeyboardInterrupt
-        return plain(self, *args, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(EnvCore, "step", step)
-        patched.setattr(run_module, "SAVE_SECONDS", -1.0)
+def interrupted(root: Path, command: Sequence[str] = COMMAND) -> Path:
+    """Ctrl-C in the midst of the fourth round; the state was written after each one before."""
+    with interrupted_after(3):
         assert main([*command, "--runs", str(root)]) == 130
     (folder,) = root.iterdir()
     return folder
@@ -62,9 +50,9 @@ def holding(key: bytes, folder: Path) -> list[str]:
 
 
 def test_nothing_that_a_run_leaves_or_prints_holds_its_key(
-    known_key: bytes, states: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    known_key: bytes, states: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = interrupted(tmp_path / "runs", monkeypatch)
+    folder = interrupted(tmp_path / "runs")
     (file,) = states.iterdir()
     assert file == key_path(folder)
     assert file.read_bytes() == known_key
@@ -80,11 +68,9 @@ def test_nothing_that_a_run_leaves_or_prints_holds_its_key(
 
 
 @pytest.mark.parametrize("options", [["--noise", "secret"], ["--show", "covered"]])
-def test_the_state_of_an_interrupted_run_is_its_owners_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
+def test_the_state_of_an_interrupted_run_is_its_owners_alone(tmp_path: Path, options: list[str]) -> None:
     """It holds the clients' personal models and exact metrics; the other files are what may be published."""
-    folder = interrupted(tmp_path / "runs", monkeypatch, command=[*PLAIN, *options])
+    folder = interrupted(tmp_path / "runs", command=[*PLAIN, *options])
     modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()}
     state = {"state.json", "state-00003.safetensors"}
     assert state < set(modes)
@@ -98,7 +84,7 @@ def test_an_interrupted_secret_run_goes_on_bit_for_bit(
 ) -> None:
     assert main([*COMMAND, "--runs", str(tmp_path / "whole")]) == 0
     (whole,) = (tmp_path / "whole").iterdir()
-    folder = interrupted(tmp_path / "runs", monkeypatch)
+    folder = interrupted(tmp_path / "runs")
     monkeypatch.setattr(federation_module, "new_secret", lambda: b"another key than that of the run")
     assert main(["run", "--resume", str(folder)]) == 0
     for name in ("rounds.csv", "summary.json", "ledger.json", "charges.jsonl"):
@@ -115,9 +101,9 @@ def test_an_interrupted_secret_run_goes_on_bit_for_bit(
     ],
 )
 def test_without_its_key_a_run_is_refused(
-    change: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    change: Any, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = interrupted(tmp_path / "runs", monkeypatch)
+    folder = interrupted(tmp_path / "runs")
     before = {one.name: one.read_bytes() for one in folder.iterdir()}
     change(key_path(folder))
     capsys.readouterr()
